@@ -17,6 +17,8 @@ SILENT_MINUTES = 30
 # By default, a pool terminates an instance whose agent did not enrol within 20 minutes. A boot must
 # therefore fail earlier, so that the instance can report the failure.
 BOOT_SECONDS = 600
+# The network of a new machine may come up late.
+REACH_SECONDS = 120
 
 _BOOT = Path(__file__).resolve().parents[1] / "images" / "boot"
 # The parts that the scripts of all clouds share: files in images/boot, by placeholder.
@@ -24,7 +26,10 @@ _PARTS = {
     "FAILURES": "failures.sh",
     "WATCHDOG": "watchdog.sh",
     "USER": "user.sh",
+    "REACH": "reach.sh",
+    "UPDATES": "updates.sh",
     "INSTALL": "install.sh",
+    "GPUS": "gpus.sh",
     "DOCKER": "docker.sh",
     "AGENT": "agent.sh",
     "AWAIT_AGENT": "await_agent.sh",
@@ -33,11 +38,16 @@ MountFields = tuple[str, str, str, str]
 """The arguments of the shell function mount_file_system: type, source, folder, and a value whose
 meaning depends on the type.
 """
+# A line that only has a comment, in a script, a unit or a program of Python. The first line of a
+# script names the interpreter and stays.
+_COMMENT = re.compile(r"^[ \t]*#(?!!).*\n", re.MULTILINE)
 # Text that is safe within single quotes of a shell and in a systemd unit.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
-def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -> dict[str, str]:
+def common_values(
+    request: IntentRow, url: str, cluster: str, code_place: str, gpus: int | None
+) -> dict[str, str]:
     """Return the values that the boot scripts of all clouds use, by placeholder name.
 
     The first call in a process packs the agent's code in memory, for the code's digest; nothing is
@@ -50,6 +60,7 @@ def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -
         cluster: the id of the cluster.
         code_place: the URL of the folder that contains the archives of the agent's code by digest.
             "" if instances request the code from the cluster.
+        gpus: the number of GPUs of the launched machine type, None if unknown.
     """
     return {
         "URL": url,
@@ -59,6 +70,8 @@ def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -
         "CODE_SHA256": agent_code().sha256,
         "SILENT_MINUTES": str(SILENT_MINUTES),
         "BOOT_SECONDS": str(BOOT_SECONDS),
+        "REACH_SECONDS": str(REACH_SECONDS),
+        "GPU_COUNT": "" if gpus is None else str(gpus),
         # The provisioner counts an instance type without GPUs in the same way.
         "CPU_SLOTS": str(int(provider_section(request).get("cpu_slots_allowed") is True)),
     }
@@ -164,8 +177,11 @@ def isolated_command(script: str) -> str:
 
 @cache
 def _template(file: str) -> str:
-    """Return the text of a boot script with the shared parts filled in. The text is cached."""
+    """Return the text of a boot script with the shared parts filled in, without comments.
+
+    The text is cached. EC2 limits the size of a script, and comments are a third of it.
+    """
     text = (_BOOT / file).read_text(encoding="utf-8")
     for name, part in _PARTS.items():
         text = text.replace(f"@{name}@", boot_part(part))
-    return text
+    return _COMMENT.sub("", text)

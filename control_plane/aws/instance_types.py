@@ -167,6 +167,17 @@ _CPU_FAMILY_NAMES: Final = (
 CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
 
 
+def gpus_of(instance_type: str) -> int | None:
+    """Return the number of GPUs of an instance type, or None for an unknown type.
+
+    A type of a family without GPUs has 0.
+    """
+    known = GPU_TYPES.get(instance_type)
+    if known is not None:
+        return known.gpus
+    return 0 if instance_type.partition(".")[0] in CPU_FAMILIES else None
+
+
 def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
     """Return the number of slots of an instance: the number of its GPUs.
 
@@ -177,10 +188,7 @@ def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool
         configured: the user's number of slots, which takes precedence; None if absent.
         cpu_slots_allowed: whether 0 slots become 1, also if 0 is configured.
     """
-    known = GPU_TYPES.get(instance_type)
-    slots = configured if configured is not None else known.gpus if known is not None else None
-    if slots is None and instance_type.partition(".")[0] in CPU_FAMILIES:
-        slots = 0
+    slots = configured if configured is not None else gpus_of(instance_type)
     return 1 if slots == 0 and cpu_slots_allowed else slots
 
 

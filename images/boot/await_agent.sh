@@ -7,5 +7,4 @@ for ((waited = 0; waited < @BOOT_SECONDS@; waited += 5)); do
   sleep 5
 done
 journalctl --unit detcloud-agent --lines 30 --no-pager --output cat || true
-failed='the agent, which did not reach the cluster'
-exit 1
+fail_boot 'the agent started and did not reach the cluster within @BOOT_SECONDS@ s; its last lines are above'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Configures the folders and the GPUs of Docker. This file is a part of the boot script, which sets
+# Configures the folders of Docker, and restarts Docker. This file is a part of the boot script, which sets
 # `root`.
 
 # Moves Docker's folders to the instance's local disks, if it has any: local disks are faster and
@@ -55,27 +55,16 @@ UNIT
   systemctl enable detcloud-disks.service
 }
 
-# Keeps the GPUs of containers across a reload of systemd, which resets the devices of a container
-# and so removes GPUs that NVIDIA's hook added. GPUs from CDI stay. With the driver cgroupfs, Docker
-# manages the cgroups itself, so that no GPUs are removed.
-keep_gpus() {
-  command -v nvidia-smi > /dev/null && nvidia-smi > /dev/null || return 0
-  if command -v nvidia-ctk > /dev/null; then
-    mkdir -p "$root/etc/cdi"
-    nvidia-ctk cdi generate --device-name-strategy=uuid --output="$root/etc/cdi/nvidia.yaml" || true
-  fi
-  mkdir -p "$root/etc/docker"
-  python3 - "$root/etc/docker/daemon.json" <<'SETTINGS'
-import json, os, sys
-path = sys.argv[1]
-settings = json.load(open(path)) if os.path.exists(path) else {}
-options = [it for it in settings.get("exec-opts", []) if not it.startswith("native.cgroupdriver")]
-settings["exec-opts"] = [*options, "native.cgroupdriver=cgroupfs"]
-settings.setdefault("features", {})["cdi"] = True
-json.dump(settings, open(path, "w"), indent=1)
-SETTINGS
+# Ends the boot if the disk of Docker's images is nearly full. An image of trials with torch and CUDA
+# needs about 10 GiB.
+check_disk() {
+  local free least="${DETCLOUD_DISK_GIB_MIN:-15}"
+  free="$(df --output=avail --block-size=1G "$root/var/lib/docker" | tail -n 1 | tr -d ' ')"
+  [ "$free" -ge "$least" ] \
+    || fail_boot "the disk of Docker's images has $free GiB free, and trials need at least $least: give the pool larger boot disks"
 }
 
 use_instance_store
-keep_gpus
-systemctl restart docker
+mkdir -p "$root/var/lib/docker"
+check_disk
+systemctl restart docker || fail_boot "Docker does not start: $(systemctl status docker 2>&1 | tail -n 3 | tr '\n' ' ')"

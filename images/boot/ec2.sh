@@ -13,10 +13,11 @@ code_sha256='@CODE_SHA256@'
 mounts='@ALLOWED_MOUNTS@'
 mount_points='@FILE_SYSTEM_FOLDERS@'
 cpu_slots='@CPU_SLOTS@'
+gpus='@GPU_COUNT@'
 session_manager='@SESSION_MANAGER@'
 log_group='@LOG_GROUP@'
 log_stream='@LOG_STREAM@'
-metadata=http://169.254.169.254/latest
+metadata="${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}/latest"
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
 units="$root/etc/systemd/system"
@@ -56,6 +57,8 @@ read_metadata() {
 name="$(read_metadata instance-id)"
 region="$(read_metadata placement/region)"
 
+@REACH@
+
 # The agent's code comes first, because it reports later failures.
 mkdir -p "$code" "$work"
 # Only the instances' role can read the code in the cluster's bucket.
@@ -65,12 +68,16 @@ SIGNATURE
 cat > "$code/fetch_code.py" <<'FETCH'
 @FETCH_CODE@
 FETCH
-python3 "$code/fetch_code.py" @FETCH_FROM@ "$region" "$code/agent.tar.gz"
-echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
+python3 "$code/fetch_code.py" @FETCH_FROM@ "$region" "$code/agent.tar.gz" \
+  || fail_boot "the agent's code could not be fetched: the machine's identity is not allowed to read it, or the way to the bucket is closed. The attempts are above"
+echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet \
+  || fail_boot "the agent's code has another digest than the cluster expects: the object in the bucket was changed"
 tar -xzf "$code/agent.tar.gz" -C "$code"
 
+@UPDATES@
 @INSTALL@
 @FILE_SYSTEMS@
+@GPUS@
 @DOCKER@
 cloud_options="--region $region --identity aws --notices ec2"
 cloud_environment=

@@ -1,12 +1,19 @@
 # The output also goes to the console, which the cloud stores. A failed boot reports the cause and
 # ends the machine at once, so that a useless machine costs no more.
-failed='its end'
-trap 'failed="line $LINENO: $BASH_COMMAND"' ERR
+reason=''
+trap 'status=$?; [ -n "$reason" ] || reason="status $status in line $LINENO: $BASH_COMMAND"' ERR
 trap 'status=$?; [ "$status" = 0 ] || end_failed_boot "$status"' EXIT
+
+# Ends the boot with a text for users: the fault, and what to do.
+fail_boot() {
+  reason="$1"
+  exit 1
+}
+
 end_failed_boot() {
   trap - ERR EXIT
   set +e
-  echo "detcloud: the boot failed with $1 at $failed"
+  echo "detcloud: the boot failed: ${reason:-status $1}"
   sleep 1
   if [ -d "$code/detcloud" ]; then
     as=()

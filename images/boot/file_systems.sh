@@ -26,12 +26,12 @@ mount_file_system() {
       type=nfs4 options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev
       ;;
     fsx_lustre)
-      modprobe lustre || { echo "this machine image has no Lustre client for $2"; return 1; }
+      modprobe lustre || fail_boot "the machine image has no Lustre client, which the file system $2 needs"
       source="$2.fsx.$region.amazonaws.com@tcp:/$4"
       type=lustre options=relatime,flock,_netdev
       ;;
   esac
   mkdir -p "$root$3"
   echo "$source $3 $type $options 0 0" >> "$root/etc/fstab"
-  timeout 180 mount "$3" || { echo "$source cannot be mounted: it, or a way to it, is missing"; return 1; }
+  timeout 180 mount "$3" || fail_boot "$source cannot be mounted at $3: the file system or the way to it is missing"
 }

@@ -15,6 +15,7 @@ code_audience='@CODE_AUDIENCE@'
 mounts='@ALLOWED_MOUNTS@'
 mount_points='@FILE_SYSTEM_FOLDERS@'
 cpu_slots='@CPU_SLOTS@'
+gpus='@GPU_COUNT@'
 preemption_seconds='@PREEMPTION_SECONDS@'
 cloud_logging='@CLOUD_LOGGING@'
 metadata="http://${GCE_METADATA_HOST:-169.254.169.254}/computeMetadata/v1"
@@ -64,7 +65,7 @@ name="$(read_metadata instance/name)"
 # by stdin, because all users of the machine can read the arguments of processes.
 fetch_from_bucket() {
   local token
-  token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')"
+  token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')" || return
   curl -fsS --retry 10 --retry-all-errors -H @- -o "$code/agent.tar.gz" "$code_place/$code_sha256" <<< "Authorization: Bearer $token"
 }
 
@@ -73,20 +74,27 @@ fetch_from_bucket() {
 # next tick, a minute later.
 fetch_from_cluster() {
   local proof
-  proof="$(read_metadata "instance/service-accounts/default/identity?audience=$code_audience&format=full")"
+  proof="$(read_metadata "instance/service-accounts/default/identity?audience=$code_audience&format=full")" || return
   curl -fsSL --retry 24 --retry-delay 5 --retry-all-errors -H 'Content-Type: application/json' -d @- \
     -o "$code/agent.tar.gz" "$url/api/v1/instances/$name/agent-code" \
     <<< "{\"resource_pool\": \"$pool\", \"sha256\": \"$code_sha256\", \"identity_token\": \"$proof\"}"
 }
 
+@REACH@
+
 # The agent's code comes first, because it reports later failures.
 mkdir -p "$code" "$work"
-if [ -n "$code_place" ]; then fetch_from_bucket; else fetch_from_cluster; fi
-echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
+fetch=fetch_from_cluster
+[ -z "$code_place" ] || fetch=fetch_from_bucket
+"$fetch" || fail_boot "the agent's code could not be fetched: the machine's identity is not allowed to read it, or the way to the bucket is closed. The attempts are above"
+echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet \
+  || fail_boot "the agent's code has another digest than the cluster expects: the object in the bucket was changed"
 tar -xzf "$code/agent.tar.gz" -C "$code"
 
+@UPDATES@
 @INSTALL@
 @FILE_SYSTEMS@
+@GPUS@
 @DOCKER@
 cloud_options="--identity gcp --notices gce"
 cloud_environment="DETCLOUD_PREEMPTION_SECONDS=$preemption_seconds"

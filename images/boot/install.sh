@@ -12,8 +12,10 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   command -v "$python" > /dev/null || lacking+=("$python")
 fi
 if [ "${#lacking[@]}" -gt 0 ]; then
-  # The automatic updates of a new machine hold the lock for a while.
   export DEBIAN_FRONTEND=noninteractive
-  apt-get -o DPkg::Lock::Timeout=300 -q update
-  apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends "${lacking[@]}"
+  { apt-get -o DPkg::Lock::Timeout=300 -q update \
+    && apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends "${lacking[@]}"; } || {
+    reason="the packages ${lacking[*]} could not be installed: choose a machine image that has them, or give the machine a way to its package servers"
+    exit 1
+  }
 fi

@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable, Mapping
 
+from control_plane.aws.instance_types import gpus_of
 from control_plane.fleet.records import IntentRow
 from lambdas.boot_script import (
     boot_part,
@@ -45,7 +46,9 @@ def user_data(
     def render_script(request: IntentRow) -> bytes:
         section = provider_section(request)
         values = {
-            **common_values(request, url, cluster, code_place),
+            **common_values(
+                request, url, cluster, code_place, gpus_of(request.offering.instance_type)
+            ),
             "LOG_GROUP": section.get("log_group") or "",
             "LOG_STREAM": section.get("log_stream") or "",
             "SESSION_MANAGER": "1" if session_manager else "",

@@ -8,6 +8,7 @@ from typing import Any
 
 from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
+from control_plane.gcp.machine_types import gpus_of, parse_instance_type
 from detcloud.shared.gcp_identity import token_audience
 from detcloud.shared.identity_purposes import AGENT_CODE, proven_cluster
 from lambdas.boot_script import (
@@ -21,6 +22,7 @@ from lambdas.boot_script import (
 from provisioner.clouds.gcp.launch_request import (
     EXTENDED_NOTICE_SECONDS,
     NOTICE_SECONDS,
+    parse_section,
 )
 
 # A stored section omits default values. The section's model has this default, but importing the
@@ -47,7 +49,7 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
         section = provider_section(request)
         asking = proven_cluster(cluster, AGENT_CODE)
         values = {
-            **common_values(request, url, cluster, code_place),
+            **common_values(request, url, cluster, code_place, _gpus(request)),
             "CODE_AUDIENCE": token_audience(asking, agent_code().sha256),
             "PREEMPTION_SECONDS": str(preemption_seconds(section)),
             "CLOUD_LOGGING": "1" if section.get("use_cloud_logging") is True else "",
@@ -58,6 +60,16 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
         return fill_script("gce.sh", values)
 
     return render_script
+
+
+def _gpus(request: IntentRow) -> int | None:
+    """Return the number of GPUs of the launched type.
+
+    Return None if neither the pool's settings nor the catalogue have the type, and for an invalid
+    type. Raises ConfigurationError for invalid settings.
+    """
+    instance = parse_instance_type(request.offering.instance_type)
+    return gpus_of(instance, parse_section(request.section).machine_types) if instance else None
 
 
 def _mount_fields(share: Mapping[str, str]) -> tuple[str, str, str, str]:

@@ -1,6 +1,5 @@
-"""Docker's folders on local disks of an instance, and Docker's settings for GPUs."""
+"""Docker's folders on local disks of an instance."""
 
-import json
 import os
 import re
 import shlex
@@ -47,7 +46,7 @@ def boot(
     for name, does in ({name: "exit 0" for name in QUIET} | programs).items():
         (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/log\n{does}\n')
         (folder / name).chmod(0o755)
-    return mount_apart(root, f"set -Eeuo pipefail; root={root}\n{before}\n. {SCRIPT}\n{then}")
+    return mount_apart(root, f"set -Eeuo pipefail; root={root} DETCLOUD_DISK_GIB_MIN=0\n{before}\n. {SCRIPT}\n{then}")
 
 
 def mount_apart(root: Path, script: str) -> subprocess.CompletedProcess[str]:
@@ -131,21 +130,3 @@ def test_machine_without_local_disks_is_unchanged(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert not (root / "mnt").exists()
     assert not (root / "etc").exists()
-
-
-def test_gpus_survive_a_reload_of_systemd(tmp_path: Path) -> None:
-    root = tmp_path / "machine"
-    settings = root / "etc/docker/daemon.json"
-    settings.parent.mkdir(parents=True)
-    runtimes = {"nvidia": {"path": "nvidia-container-runtime"}}
-    options = ["native.cgroupdriver=systemd"]
-    settings.write_text(json.dumps({"runtimes": runtimes, "exec-opts": options}))
-    done = boot(root, {"docker": "exit 0", "nvidia-smi": "exit 0", "nvidia-ctk": "exit 0"})
-    assert done.returncode == 0, done.stderr
-    assert json.loads(settings.read_text()) == {
-        "runtimes": runtimes,
-        "exec-opts": ["native.cgroupdriver=cgroupfs"],
-        "features": {"cdi": True},
-    }
-    [made] = re.findall(r"^nvidia-ctk (.*)$", (root / "log").read_text(), re.MULTILINE)
-    assert made == f"cdi generate --device-name-strategy=uuid --output={root}/etc/cdi/nvidia.yaml"

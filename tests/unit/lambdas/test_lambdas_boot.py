@@ -18,6 +18,7 @@ from control_plane.fleet.records import IntentRow, Market, Offering
 from lambdas.aws.boot import user_data
 from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
+from tests.emulators.stub_machine import FAIL_BOOT
 
 URL, CLUSTER = "https://a1b2c3.execute-api.eu-central-1.amazonaws.com", "detcloud-vision"
 PLACE = "https://detcloud-vision-objects-1.s3.eu-central-1.amazonaws.com/agent-code"
@@ -40,7 +41,8 @@ def test_script_has_the_address_and_the_digest_of_the_agents_code() -> None:
 
 def test_script_contains_the_installation_of_the_machine_image() -> None:
     install = Path(__file__).parents[3] / "images/boot/install.sh"
-    assert install.read_text() in script()
+    lines = [line for line in install.read_text().splitlines() if not re.match(r" *#", line)]
+    assert "\n".join(lines) in script()
 
 
 def test_script_is_valid_bash() -> None:
@@ -77,7 +79,8 @@ def test_script_of_the_largest_pool_fits_into_user_data(place: str) -> None:
     made = user_data(URL, CLUSTER, place, session_manager=True)
     largest = made(replace(REQUEST, pool=noise(203, 64), section=json.dumps(section)))
     usual = made(replace(REQUEST, section=json.dumps({"file_systems": systems[:1]})))
-    assert len(usual) <= USER_DATA_BYTES_MAX // 2
+    # At least 6 KiB are left for the pool's own script and settings.
+    assert len(usual) <= 10 * 1024
     assert len(largest) <= 14 * 1024 < USER_DATA_BYTES_MAX
 
 
@@ -124,10 +127,9 @@ def test_failed_boot_starts_the_watchdog_and_powers_off(fails: str, tmp_path: Pa
     unit = tmp_path / "etc/systemd/system/detcloud-watchdog.service"
     assert "systemctl poweroff" in unit.read_text()
     log = (tmp_path / "var/log/detcloud-boot.log").read_text()
-    assert re.search(rf"detcloud: the boot failed with 1 at line \d+: {fails} ", log) or (
-        # In a command substitution the assignment is the failed command.
-        fails == "curl" and "the boot failed with 1 at line" in log
-    )
+    # In a command substitution the assignment is the failed command.
+    command = r'token="\$\(curl' if fails == "curl" else fails
+    assert re.search(rf"detcloud: the boot failed: status 1 in line \d+: {command} ", log)
 
 
 def test_failed_boot_is_reported_if_the_agents_code_exists(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def mount_file_systems(
     )
     before = f"set -Eeuo pipefail; root={tmp_path}; region=eu-west-1\n"
     done = subprocess.run(
-        ["bash", "-c", before + functions + "\n" + calls],
+        ["bash", "-c", before + FAIL_BOOT + functions + "\n" + calls],
         # The path lacks the folder of a real mount.nfs4.
         env={"PATH": f"{programs}:/usr/bin:/bin"},
         capture_output=True,
@@ -278,7 +280,10 @@ def test_boot_mounts_file_systems_or_fails(tmp_path: Path, failing: str) -> None
     done, log = mount_file_systems(tmp_path, there, failing)
     assert (done.returncode == 0) is (not failing)
     if failing == "modprobe":
-        assert "this machine image has no Lustre client for fs-11111111" in done.stdout
+        assert (
+            "the machine image has no Lustre client, which the file system fs-11111111 needs"
+            in done.stdout
+        )
     if failing == "mount":
         assert "fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/ cannot be mounted" in done.stdout
     if not failing:

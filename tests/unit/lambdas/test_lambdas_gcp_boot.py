@@ -28,6 +28,7 @@ from provisioner.clouds.gcp.launch_request import STARTUP_SCRIPT_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys, certificate_server
+from tests.emulators.stub_machine import FAIL_BOOT
 from tests.patience import PROCESS_SECONDS_MAX
 
 # Systemd's default limit for stopping a unit.
@@ -125,7 +126,11 @@ def test_boot_mounts_shares_or_fails(tmp_path: Path, has_client: bool, failing: 
     )
     assert part
     done = subprocess.run(
-        ["bash", "-c", f"set -Eeuo pipefail; root={tmp_path}\n{part[0]}"],
+        [
+            "bash",
+            "-c",
+            f"set -Eeuo pipefail; root={tmp_path}\n{FAIL_BOOT}{part[0]}",
+        ],
         # The path lacks the folder of a real mount.nfs4.
         env={"PATH": f"{programs}:/usr/bin:/bin"},
         capture_output=True,
@@ -134,7 +139,7 @@ def test_boot_mounts_shares_or_fails(tmp_path: Path, has_client: bool, failing: 
     assert (done.returncode == 0) is (not failing), done.stderr
     calls = [line.split()[0] for line in log.read_text().splitlines()]
     if failing == "mount":
-        assert "10.0.0.2:/vol1 cannot be mounted: it, or a way to it, is missing" in done.stdout
+        assert "10.0.0.2:/vol1 cannot be mounted at /mnt/data" in done.stdout
     if not failing:
         assert calls == [*([] if has_client else ["apt-get"] * 2), "mount", "mount"]
         table = [line.split() for line in (tmp_path / "etc/fstab").read_text().splitlines()]
@@ -292,7 +297,7 @@ def test_failed_boot_is_reported_with_a_proof_and_powers_off(cloud: Cloud, tmp_p
     assert path == f"/api/v1/instances/{cloud.machine.name}/boot-report"
     assert body.pop("resource_pool") == "gpus"
     report = body.pop("report")
-    assert "detcloud: the boot failed with 1 at line" in report
+    assert "detcloud: the boot failed: status 1 in line" in report
     assert "usermod -aG docker detcloud" in report
     with certificate_server(cloud.machine.keys) as url:
         verifier = GoogleIdentityVerifier(
