@@ -168,9 +168,9 @@ CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
 
 
 def gpus_of(instance_type: str) -> int | None:
-    """Return the number of GPUs of an instance type, or None for an unknown type.
+    """Return the number of GPUs of an instance type.
 
-    A type of a family without GPUs has 0.
+    Return 0 for a type of a family without GPUs, and None for an unknown type.
     """
     known = GPU_TYPES.get(instance_type)
     if known is not None:

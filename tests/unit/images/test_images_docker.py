@@ -46,14 +46,15 @@ def boot(
     for name, does in ({name: "exit 0" for name in QUIET} | programs).items():
         (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/log\n{does}\n')
         (folder / name).chmod(0o755)
-    return mount_apart(root, f"set -Eeuo pipefail; root={root} DETCLOUD_DISK_GIB_MIN=0\n{before}\n. {SCRIPT}\n{then}")
+    return mount_apart(root, f"set -Eeuo pipefail; root={root}\n{before}\n. {SCRIPT}\n{then}")
 
 
 def mount_apart(root: Path, script: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a mount namespace that ends with the script, like mounts at a restart."""
     return subprocess.run(
         ["unshare", "--mount", "bash", "-c", script],
-        env={"PATH": f"{root}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        # The disks of these tests are small.
+        env={"PATH": f"{root}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DETCLOUD_DISK_GIB_MIN": "0"},
         capture_output=True,
         text=True,
     )
