@@ -10,13 +10,14 @@ import pytest
 from control_plane.actors.messages.experiment import PauseRequested
 from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsRequested
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
@@ -62,7 +63,6 @@ def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: st
 
 def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
     """Make the pool fail on requests of these trials; return a list that receives folded trials."""
-    healthy = actor_types.ACTOR_TYPES["pool"]
     folded: list[int] = []
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
@@ -72,9 +72,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
             folded.append(message.trial_id)
         return healthy.step(state, message, context)
 
-    monkeypatch.setattr(
-        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
-    )
+    healthy = change_actor_type(monkeypatch, "pool", step=step)
     return folded
 
 
@@ -140,17 +138,13 @@ def test_failing_message_blocks_only_messages_of_the_same_sender(
 def test_effects_of_failing_message_are_discarded(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy = actor_types.ACTOR_TYPES["pool"]
-
     def step(state: Any, message: Any, context: StepContext) -> Any:
         after = healthy.step(state, message, context)
         if isinstance(message, SlotsRequested) and message.trial_id == 2:
             raise ValueError("too late")
         return after
 
-    monkeypatch.setattr(
-        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
-    )
+    healthy = change_actor_type(monkeypatch, "pool", step=step)
     for n in (1, 2, 3):
         send(engine, n, n)
     engine.advance(POOL)
