@@ -29,6 +29,7 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
 from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row, instance_key
@@ -103,6 +104,10 @@ class Site:
     service: AgentService
     objects: Objects
     now_ms: int = 1_000_000
+    elapsed_seconds: float = 0.0
+    """The engine's clock for durations."""
+    slowness_seconds: float = 0.0
+    """The time that passes at each look at this clock."""
 
     def submit(self, trials: int, slots: int = 1) -> None:
         message = replace(
@@ -119,11 +124,16 @@ class Site:
         assert found is not None
         return found
 
+    def look_at_elapsed_seconds(self) -> float:
+        self.elapsed_seconds += self.slowness_seconds
+        return self.elapsed_seconds
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
-    engine = Engine(table, lambda: made.now_ms, UNHURRIED)
+    timing = EngineTiming(monotonic_seconds=lambda: made.look_at_elapsed_seconds())
+    engine = Engine(table, lambda: made.now_ms, timing)
     objects = Objects(tmp_path / "objects", HmacUrlSigner(b"s" * 32))
     service = AgentService(
         engine,
@@ -244,20 +254,19 @@ def test_vanished_allocation_is_lost_and_restarted(site: Site) -> None:
     assert [entry["allocation"] for entry in answer.desired] == ["1.2"]
 
 
-def test_forgotten_allocation_with_reported_exit_is_not_lost(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgotten_allocation_with_reported_exit_is_not_lost(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial. The trial's mail waits for the tick.
-    monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
+    site.slowness_seconds = 3600
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))
     for _ in range(3):
         site.service.sync("a", SyncRequest(epoch))
     assert site.table.get(Key("sessions", "a")) == before
-    monkeypatch.undo()
+    assert site.trial().restarts == 0
+    site.slowness_seconds = 0
     site.engine.advance_until_idle(("trial#1",))
     assert (site.trial().losses, site.trial().restarts) == (0, 1)
 
