@@ -5,11 +5,10 @@ In a cloud function, each call to the remote table costs time.
 
 import pytest
 
-from control_plane.queries import experiment_list
 from control_plane.queries.model_records import ModelRecord
 from control_plane.usecases.models import create_model
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import Cluster, limit_queries
 from tests.unit.api.table_decorators import recorded_table
 
 SINGLE = """
@@ -54,16 +53,14 @@ def test_definitions_are_read_in_one_call(cluster: Cluster) -> None:
     assert table.calls["get_many"] == 2
 
 
-def test_order_by_figures_reads_only_running_states(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_order_by_figures_reads_only_running_states(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=1)
     create(cluster, 3)
     assert cluster.post("/experiments/2/activate", {}).status == 200
     [allocation] = agent.take_work()
     agent.report(allocation, metrics(5, "validation", loss=0.5))
     # The list's rows have the figures of all experiments that have not started.
-    monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 1)
+    cluster = limit_queries(cluster, looked_up_experiments_max=1)
     for sort in ("metric", "progress"):
         answer = cluster.get(f"/experiments?sort={sort}").json
         assert [item["id"] for item in answer["items"]] == [2, 3, 1]

@@ -7,13 +7,12 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.checkpoint_stores.folder_uploads import LISTED_DEPTH_MAX
-from control_plane.queries import event_files
 from detcloud.client import Client
 from detcloud.client.event_files import VERSIONS_FILE, EventFolder
 from detcloud.shared.event_parts import part_key
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
-from tests.unit.api.cluster import TOKENS, Cluster
+from tests.unit.api.cluster import TOKENS, Cluster, limit_queries
 from tests.unit.api.exchange import call
 from tests.unit.checkpoint_stores.deep_folders import deep_folder
 
@@ -62,14 +61,12 @@ def test_url_is_valid_for_a_single_file(cluster: Cluster, place: Path) -> None:
     assert call(cluster.app, "GET", a).status == 404
 
 
-def test_rejects_too_many_files(
-    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_files, "PARTS_MAX", 3)
+def test_rejects_too_many_files(cluster: Cluster, place: Path) -> None:
     for name in "abcd":
         (place / name).write_text(name)
-    answer = cluster.get("/trials/1/event-files")
+    answer = limit_queries(cluster, event_file_parts_max=3).get("/trials/1/event-files")
     assert (answer.status, answer.code) == (409, "conflict")
+    assert limit_queries(cluster, event_file_parts_max=4).get("/trials/1/event-files").status == 200
 
 
 def test_copied_folder_follows_the_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:

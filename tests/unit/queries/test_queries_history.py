@@ -25,7 +25,7 @@ from control_plane.queries.sentences.registry import SENTENCES, sentence
 from control_plane.state.table import Expect, Key, Put
 from tests.changed_actors import change_actor_type
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import Cluster, limit_queries
 from tests.unit.api.table_decorators import recorded_table
 
 LIST = "/experiments/1/history"
@@ -157,11 +157,9 @@ def test_rejects_actor_of_a_different_experiment(cluster: Cluster, agent: Agent)
     assert "not one of experiment 1" in other.json["error"]["message"]
 
 
-def test_too_many_trials_are_not_merged(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_trials_are_not_merged(cluster: Cluster, agent: Agent) -> None:
     merged = cluster.get(f"{LIST}?limit=1").json
-    monkeypatch.setattr(views, "MERGED_TRIALS_MAX", 1)
+    cluster = limit_queries(cluster, merged_trials_max=1)
     actors = {item["actor"] for item in cluster.get(LIST).json["items"]}
     assert actors == {"experiment#1"}
     refused = cluster.get(f"{LIST}?trials=true")
