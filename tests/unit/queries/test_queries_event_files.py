@@ -9,6 +9,8 @@ from control_plane.access.principals import Role
 from control_plane.checkpoint_stores.folder_uploads import LISTED_DEPTH_MAX
 from detcloud.client import Client
 from detcloud.client.event_files import VERSIONS_FILE, EventFolder
+from detcloud.client.handles import Trial
+from detcloud.client.records import EventFile
 from detcloud.shared.event_parts import part_key
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
@@ -114,17 +116,20 @@ def test_later_process_downloads_only_new_content(
     assert (tmp_path / "copy" / EVENTS).read_bytes() == b"first, second"
 
 
+class HostileTrial(Trial):
+    """A trial of a server that lists a path outside the folder."""
+
+    def event_files(self) -> list[EventFile]:
+        return [EventFile(path="../../x", size=1, version="", parts=[])]
+
+
 def test_path_outside_the_folder_is_left_out(
     cluster: Cluster,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     client = Client("http://127.0.0.1:9", "")
-    hostile = {"path": "../../x", "size": 1, "version": "", "parts": []}
-    trial = type("Trial", (), {"id": 1, "event_files": lambda self: [hostile]})
-    monkeypatch.setattr(client, "trial", lambda trial_id: trial())
-    folder = EventFolder(client, client.trial(1), tmp_path / "copy")
+    folder = EventFolder(client, HostileTrial(client, {"id": 1}), tmp_path / "copy")
     assert (folder.update(), folder.update()) == (0, 0)
     assert not (tmp_path.parent / "x").exists()
     assert capsys.readouterr().err.count("'../../x' of trial 1 is left out: ") == 1
