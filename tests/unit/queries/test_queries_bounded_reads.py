@@ -3,8 +3,12 @@
 In a cloud function, each call to the remote table costs time.
 """
 
+from dataclasses import replace
+
 import pytest
 
+from control_plane.api.app import create_app
+from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.queries.model_records import ModelRecord
 from control_plane.usecases.models import create_model
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
@@ -46,7 +50,11 @@ def test_page_in_id_order_reads_limit_plus_one_rows(cluster: Cluster) -> None:
 
 def test_definitions_are_read_in_one_call(cluster: Cluster) -> None:
     create(cluster, 12)
-    cluster.services.experiments._cache._entries.clear()
+    # A process that has read no definition yet.
+    services = replace(
+        cluster.services, make_experiments=lambda: ExperimentReader(cluster.services.engine)
+    )
+    cluster = replace(cluster, services=services, app=create_app(services))
     with recorded_table(cluster) as table:
         assert len(cluster.get("/experiments").json["items"]) == 12
     # The first call reads the states and settings, the second the definitions.
