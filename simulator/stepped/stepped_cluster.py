@@ -152,7 +152,7 @@ class SteppedCluster(MovedClock):
             self._own_folder.cleanup()
 
     def _folder(self) -> Path:
-        """Return the folder of objects and checkpoints, a new one if the table is in memory."""
+        """Return the folder of objects and checkpoints. Create a folder for a table in memory."""
         if str(self.path) != IN_MEMORY:
             return self.path.absolute().parent
         self._own_folder = TemporaryDirectory(prefix="detcloud-stepped-")

@@ -3,8 +3,9 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -104,10 +105,7 @@ class Site:
     service: AgentService
     objects: Objects
     now_ms: int = 1_000_000
-    elapsed_seconds: float = 0.0
-    """The engine's clock for durations."""
-    slowness_seconds: float = 0.0
-    """The time that passes at each look at this clock."""
+    engine_seconds: Iterator[float] = field(default_factory=lambda: repeat(0.0))
 
     def submit(self, trials: int, slots: int = 1) -> None:
         message = replace(
@@ -124,16 +122,11 @@ class Site:
         assert found is not None
         return found
 
-    def look_at_elapsed_seconds(self) -> float:
-        self.elapsed_seconds += self.slowness_seconds
-        return self.elapsed_seconds
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
-    timing = EngineTiming(monotonic_seconds=lambda: made.look_at_elapsed_seconds())
-    engine = Engine(table, lambda: made.now_ms, timing)
+    engine = Engine(table, lambda: made.now_ms, EngineTiming(lambda: next(made.engine_seconds)))
     objects = Objects(tmp_path / "objects", HmacUrlSigner(b"s" * 32))
     service = AgentService(
         engine,
@@ -258,15 +251,14 @@ def test_forgotten_allocation_with_reported_exit_is_not_lost(site: Site) -> None
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial. The trial's mail waits for the tick.
-    site.slowness_seconds = 3600
+    site.engine_seconds = count(0.0, 3600.0)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))
     for _ in range(3):
         site.service.sync("a", SyncRequest(epoch))
-    assert site.table.get(Key("sessions", "a")) == before
-    assert site.trial().restarts == 0
-    site.slowness_seconds = 0
+    assert (site.table.get(Key("sessions", "a")), site.trial().restarts) == (before, 0)
+    site.engine_seconds = repeat(0.0)
     site.engine.advance_until_idle(("trial#1",))
     assert (site.trial().losses, site.trial().restarts) == (0, 1)
 
