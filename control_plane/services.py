@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
+from control_plane.query_limits import DEFAULT_LIMITS, QueryLimits
 
 # Modules that only some requests use are imported when first needed (bench/gcp_cold_starts.py).
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Services:
     """Issues credentials for the storage of trials. None if trials bring their own credentials."""
     trial_grants: TrialGrants | None = None
     """Grants trials access to data and registries. None if the cluster grants no access."""
+    limits: QueryLimits = DEFAULT_LIMITS
+    """The limits on the work of a query."""
     _caches: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

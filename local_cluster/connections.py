@@ -1,13 +1,15 @@
 """HTTP connections of an embedded cluster's server, with limits on idle and slow connections.
 
 - A connection is waiting between two requests and until the headers of a request are complete. New
-  and partly received headers must be complete within HEAD_SECONDS_MAX. If more than WAITING_MAX
+  and partly received headers must be complete within `head_seconds_max`. If more than `waiting_max`
   connections wait, the longest-waiting connection is closed. Strangers' connections are closed
   first. A stranger is a client whose connection had no request with a valid token or signature yet.
-- If the server waits for the body of more than STRANGERS_MAX requests of unknown callers, the
+- If the server waits for the body of more than `strangers_max` requests of unknown callers, the
   connection of the oldest request is closed. The API limits the time of each body.
-- A client must read its response within WRITE_SECONDS_MAX, plus the time of the unsent bytes at
-  WRITE_BYTES_PER_SECOND. Otherwise the connection is closed.
+- A client must read its response within `write_seconds_max`, plus the time of the unsent bytes at
+  `write_bytes_per_second`. Otherwise the connection is closed.
+
+The limits are fields of `ConnectionBounds`.
 
 uvicorn parses HTTP. This module sees uvicorn from both of its public sides: `Connection` passes the
 events of asyncio to uvicorn's protocol object and calls nothing else of this object.
@@ -16,32 +18,48 @@ events of asyncio to uvicorn's protocol object and calls nothing else of this ob
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS_MAX = 15.0
-WAITING_MAX = 192
-STRANGERS_MAX = 96
-WRITE_SECONDS_MAX = 30.0
-WRITE_BYTES_PER_SECOND = 16 * 1024
 # The parser limits only the length of incomplete lines. Passing the data in small pieces applies
 # this limit to lines that arrive at once.
 PIECE_BYTES = 16 * 1024
 
 
+@dataclass(frozen=True)
+class ConnectionBounds:
+    """The numbers and times that limit the connections of a server."""
+
+    head_seconds_max: float = 15.0
+    """The time in which the headers of a request must be complete."""
+    waiting_max: int = 192
+    """The most connections that wait for a request."""
+    strangers_max: int = 96
+    """The most unknown callers with an unfinished body."""
+    write_seconds_max: float = 30.0
+    """The time in which a client must read its response, without the time of the unsent bytes."""
+    write_bytes_per_second: int = 16 * 1024
+    """The speed at which a client must read the unsent bytes of its response."""
+
+
+DEFAULT_BOUNDS = ConnectionBounds()
+
+
 class ConnectionLimits:
     """An ASGI application that serves `app`, and the limits on the server's connections.
 
-    The limits are the numbers and times in the module's docstring; a connection that exceeds a
-    limit is closed. The server's connections must be of the class that `connection_class` returns.
-    A request whose client address belongs to no open connection is passed to `app` without limits:
-    the client has closed the connection already.
+    A connection that exceeds one of the `bounds` is closed. The server's connections must
+    be of the class that `connection_class` returns. A request whose client address belongs to no
+    open connection is passed to `app` without limits: the client has closed the connection already.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, bounds: ConnectionBounds = DEFAULT_BOUNDS) -> None:
         self._app = app
+        self.bounds = bounds
+        """The numbers and times of the limits."""
         self.open: dict[tuple[str, int], Connection] = {}
         """The open connections by the address and port of the client."""
         self.waiting: dict[Connection, None] = {}
@@ -95,10 +113,10 @@ class ConnectionLimits:
     def add_waiting(self, connection: "Connection") -> None:
         """Add a connection to `waiting`.
 
-        If more than WAITING_MAX connections wait, close the longest-waiting one, strangers first.
+        If more than `waiting_max` connections wait, close the longest-waiting one, strangers first.
         """
         self.waiting[connection] = None
-        if len(self.waiting) > WAITING_MAX:
+        if len(self.waiting) > self.bounds.waiting_max:
             strangers = (each for each in self.waiting if not each.was_known)
             longest_waiting = next(strangers, next(iter(self.waiting)))
             del self.waiting[longest_waiting]
@@ -109,24 +127,24 @@ class ConnectionLimits:
 
         `_limit_strangers` closes a connection if the server waits for too many bodies of strangers,
         clients without a valid token or signature. By then, a `receive` whose body has already
-        arrived has returned, and no longer counts. Do nothing if at most STRANGERS_MAX requests are
-        unanswered.
+        arrived has returned, and no longer counts. Do nothing if at most `strangers_max` requests
+        are unanswered.
         """
-        if len(self.answering) > STRANGERS_MAX:
+        if len(self.answering) > self.bounds.strangers_max:
             asyncio.get_running_loop().call_soon(self._limit_strangers)
 
     def _limit_strangers(self) -> None:
         """Close the connection of the oldest request of a stranger with an unfinished body.
 
         A stranger is a caller whose token or signature the API has not found valid yet. Do nothing
-        if the application awaits the bodies of at most STRANGERS_MAX strangers.
+        if the application awaits the bodies of at most `strangers_max` strangers.
         """
         strangers = [
             connection
             for connection, request in self.answering.items()
             if request.is_body_awaited and not request.is_known()
         ]
-        if len(strangers) > STRANGERS_MAX:
+        if len(strangers) > self.bounds.strangers_max:
             del self.answering[strangers[0]]
             strangers[0].abort()
 
@@ -173,14 +191,14 @@ class Connection(asyncio.Protocol):
         """Start to wait for a request: asyncio calls this method after a client has connected.
 
         May close the longest-waiting connection of the server. This connection is closed if the
-        headers of a request are not complete within HEAD_SECONDS_MAX.
+        headers of a request are not complete within `head_seconds_max`.
         """
         self._transport = transport
         self._client = transport.get_extra_info("peername")[:2]
         self._limits.open[self._client] = self
         self._http.connection_made(transport)
         self._start_waiting()
-        self._head_timeout.start(HEAD_SECONDS_MAX)
+        self._head_timeout.start(self._limits.bounds.head_seconds_max)
 
     def data_received(self, data: bytes) -> None:
         """Pass the data to uvicorn in pieces of PIECE_BYTES, until uvicorn closes the connection.
@@ -193,7 +211,7 @@ class Connection(asyncio.Protocol):
         if self._request is None:
             # The data is a part of the headers, or the rest of a body that the application skipped.
             # If the headers are complete, the application is about to begin the request.
-            self._head_timeout.start(HEAD_SECONDS_MAX)
+            self._head_timeout.start(self._limits.bounds.head_seconds_max)
 
     def eof_received(self) -> bool | None:
         return self._http.eof_received()
@@ -247,8 +265,8 @@ class Connection(asyncio.Protocol):
         """Abort the connection later, unless uvicorn closes the connection before.
 
         The application has ended without a complete response to `request`, so uvicorn sends an
-        error or closes the connection. The delay is WRITE_SECONDS_MAX, plus the time of the unsent
-        bytes at WRITE_BYTES_PER_SECOND. Do nothing after a complete response and on a lost
+        error or closes the connection. The delay is `write_seconds_max`, plus the time of the
+        unsent bytes at `write_bytes_per_second`. Do nothing after a complete response and on a lost
         connection.
         """
         if self._request is request:
@@ -276,7 +294,8 @@ class Connection(asyncio.Protocol):
     def _write_seconds(self) -> float:
         """Return the time that the client has for reading the bytes that are unsent now."""
         unsent_bytes = self._transport.get_write_buffer_size()
-        return WRITE_SECONDS_MAX + unsent_bytes / WRITE_BYTES_PER_SECOND
+        bounds = self._limits.bounds
+        return bounds.write_seconds_max + unsent_bytes / bounds.write_bytes_per_second
 
     def _end_writing(self) -> None:
         """Close the connection if response bytes are still unsent at the end of the timeout."""

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
 from lambdas.uvicorn_config import build_uvicorn_config
-from local_cluster.connections import ConnectionLimits
+from local_cluster.connections import DEFAULT_BOUNDS, ConnectionBounds, ConnectionLimits
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
@@ -41,15 +41,20 @@ class EmbeddedServer(uvicorn.Server):
         on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
             The server closes after the call, also after an error. A second signal closes the server
             at once.
+        bounds: the numbers and times that limit the connections.
 
     Attributes:
         limits: the open connections, and the limits on idle and slow connections.
     """
 
     def __init__(
-        self, app: ASGIApp, on_start: Callable[[], None], on_stop: Callable[[], None]
+        self,
+        app: ASGIApp,
+        on_start: Callable[[], None],
+        on_stop: Callable[[], None],
+        bounds: ConnectionBounds = DEFAULT_BOUNDS,
     ) -> None:
-        self.limits = ConnectionLimits(app)
+        self.limits = ConnectionLimits(app, bounds)
         config = build_uvicorn_config(
             self.limits,
             http=self.limits.connection_class(),

@@ -9,18 +9,22 @@ from control_plane.suggestions.suggester import Suggester
 
 log = logging.getLogger(__name__)
 
-# The interval at which the thread looks for requests without being woken, and retries failures.
 LOOK_SECONDS = 1.0
+"""The default interval at which the thread looks for requests without being woken, and retries
+failures.
+"""
+STOP_SECONDS_MAX = 5.0
 
 
 class SuggestionThread:
     """A thread that computes the suggestions that searches request, from `start` to `stop`.
 
-    Errors are logged, and the thread tries again after LOOK_SECONDS.
+    Errors are logged, and the thread tries again after `look_seconds`.
     """
 
-    def __init__(self, suggester: Suggester) -> None:
+    def __init__(self, suggester: Suggester, look_seconds: float = LOOK_SECONDS) -> None:
         self._suggester = suggester
+        self._look_seconds = look_seconds
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="suggesting", daemon=True)
@@ -37,7 +41,7 @@ class SuggestionThread:
         self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=LOOK_SECONDS * 5)
+            self._thread.join(timeout=STOP_SECONDS_MAX)
 
     def wake_on_row(self, key: Key) -> None:
         """Wake the thread if a row with this key requests a suggestion. Otherwise do nothing.
@@ -59,5 +63,5 @@ class SuggestionThread:
                 log.exception("computing suggestions failed")
                 has_more = False
             if not has_more:
-                self._woken.wait(LOOK_SECONDS)
+                self._woken.wait(self._look_seconds)
                 self._woken.clear()

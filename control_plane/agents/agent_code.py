@@ -37,12 +37,16 @@ def agent_code_key(sha256: str) -> ObjectKey:
     return ObjectKey(AGENT_CODE_NAMESPACE) / sha256
 
 
-def keep_agent_code(objects: ObjectStore) -> None:
-    """Write this cluster's archive to the object store, unless the archive is already stored.
+def keep_agent_code(objects: ObjectStore, code: AgentCode | None = None) -> None:
+    """Write an archive to the object store, unless the archive is already stored.
 
     Raises OSError if the object store does not answer.
+
+    Args:
+        objects: the object store.
+        code: the archive. None for this cluster's archive.
     """
-    code = agent_code()
+    code = code or agent_code()
     objects.put(agent_code_key(code.sha256), code.content, if_absent=True)
 
 

@@ -51,6 +51,16 @@ class LongPollRegistry:
         self._latest_by_agent: dict[str, LongPoll] = {}
         self._polls_by_address: dict[str, set[LongPoll]] = {}
 
+    def __len__(self) -> int:
+        """Return the number of agents with an open poll."""
+        with self._lock:
+            return len(self._latest_by_agent)
+
+    def watched_addresses(self) -> frozenset[str]:
+        """Return the addresses that open polls watch."""
+        with self._lock:
+            return frozenset(self._polls_by_address)
+
     def wake_address(self, address: str) -> None:
         """Wake the polls that watch `address`. Do nothing if no poll does. May be called from any
         thread.

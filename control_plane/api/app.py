@@ -13,12 +13,16 @@ from control_plane.api.sign_in_limits import SignInLimits
 from control_plane.services import Services
 
 
-def create_app(services: Services) -> FastAPI:
+def create_app(services: Services, bounds: RequestBounds | None = None) -> FastAPI:
     """Create the ASGI application that answers requests with `services`.
 
     The application starts no threads and needs no lifespan events. A function host that freezes
     between requests can therefore run the application. The first request for a noun loads the
     noun's routes.
+
+    Args:
+        services: the dependencies of all requests.
+        bounds: the limits on the application's requests. None for the default limits.
     """
     app = FastAPI(
         title="detcloud",
@@ -29,7 +33,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    app.state.request_bounds = RequestBounds()
+    app.state.request_bounds = bounds or RequestBounds()
     app.state.sign_in_limits = SignInLimits()
     errors.install_handlers(app)
     app.add_middleware(RouteLoader, router=app.router)

@@ -1,7 +1,8 @@
-"""Limits on concurrent requests: of each caller, and of all callers except agents together.
+"""Limits on the requests of an API: the concurrent requests of callers, and the time of a body.
 
-A request counts until the whole answer is sent. Running downloads and waiting long polls therefore
-count. Agents do not count against the common limit, so that other callers never block an agent.
+Each caller has a limit, and all callers except agents together have another. A request counts
+until the whole answer is sent. Running downloads and waiting long polls therefore count. Agents do
+not count against the common limit, so that other callers never block an agent.
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from control_plane.access.principals import Principal, Role
+from control_plane.api.request_limits import BODY_SECONDS_MAX
 from control_plane.errors import Code, RequestError
 from control_plane.objects.store import ObjectKey
 
@@ -26,12 +28,14 @@ _AGENT_ROLES = frozenset({Role.AGENT, Role.JOIN})
 
 @dataclass
 class RequestBounds:
-    """The numbers of concurrent requests. All calls must come from the same event loop."""
+    """The numbers and limits of requests. All calls must come from the same event loop."""
 
     caller_max: int = CALLER_REQUESTS_MAX
     """The most concurrent requests of a caller."""
     others_max: int = OTHERS_REQUESTS_MAX
     """The most concurrent requests of all callers except agents."""
+    body_seconds_max: float = BODY_SECONDS_MAX
+    """The time that a body may take, without the time for the received bytes."""
     counts: Counter[str] = field(default_factory=Counter)
     """The number of requests in progress of each caller that has any."""
     others: int = 0

@@ -17,24 +17,31 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 """The default limit of a body. JSON escapes may double the size of a text of half the limit."""
 
 BODY_SECONDS_MAX = 30.0
-"""The time that a body may take. Each received byte adds time at BODY_BYTES_PER_SECOND."""
+"""The default time that a body may take. Each received byte adds time at BODY_BYTES_PER_SECOND."""
 BODY_BYTES_PER_SECOND = 16 * 1024
 
 # Matches the whole header, because text behind an allowed name would make a name of another host.
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 
-def limit_body(request: Request, bytes_max: int, *, has_lines: bool = False) -> Request:
+def limit_body(
+    request: Request,
+    bytes_max: int,
+    *,
+    has_lines: bool = False,
+    seconds_max: float = BODY_SECONDS_MAX,
+) -> Request:
     """Return a GatedRequest for the request, which limits the size and the time of the body.
 
     Reading the copy's body raises BodyError too_large after more than `bytes_max` bytes. It raises
-    BodyError unavailable if the body is incomplete, or takes longer than BODY_SECONDS_MAX and the
+    BodyError unavailable if the body is incomplete, or takes longer than `seconds_max` and the
     time for the received bytes at BODY_BYTES_PER_SECOND.
 
     Args:
         request: the request, which must not be read any more.
         bytes_max: the most bytes of the body.
         has_lines: whether the body has report lines of trials, as in `GatedRequest`.
+        seconds_max: the time that the body may take, without the time for the received bytes.
 
     Raises:
         BodyError: too_large, if Content-Length is more than `bytes_max`; invalid, if Content-Length
@@ -51,7 +58,7 @@ def limit_body(request: Request, bytes_max: int, *, has_lines: bool = False) -> 
     async def receive() -> Message:
         nonlocal received, is_complete
         # After the body, wait for the end of the connection without a limit.
-        deadline_seconds = began_seconds + BODY_SECONDS_MAX + received / BODY_BYTES_PER_SECOND
+        deadline_seconds = began_seconds + seconds_max + received / BODY_BYTES_PER_SECOND
         left_seconds = None if is_complete else deadline_seconds - time.monotonic()
         try:
             message = await asyncio.wait_for(request.receive(), left_seconds)

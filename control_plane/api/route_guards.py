@@ -181,7 +181,10 @@ class GuardedRoute(APIRoute):
                 bytes_max = grant.size or 0
             # Check the target last, so that callers without a token learn nothing from the answer.
             check_target(request.scope)
-            return await handle(limit_body(request, bytes_max, has_lines=rule.has_lines))
+            seconds_max = bounds.body_seconds_max
+            return await handle(
+                limit_body(request, bytes_max, has_lines=rule.has_lines, seconds_max=seconds_max)
+            )
 
         return check_and_handle
 

@@ -261,18 +261,18 @@ def render_cluster_reference() -> str:
 
 def _cluster_lines() -> Iterator[str]:
     yield CLUSTER_INTRODUCTION
-    yield from _section("Fields", "At the top:", _rows(pools.ClusterConfig))
+    yield from _section("Fields", "At the top:", field_rows(pools.ClusterConfig))
     for title, text, section in CLUSTER_SECTIONS:
-        yield from _section(title, text, _rows(section))
+        yield from _section(title, text, field_rows(section))
     for model in PROVIDERS.values():
         for title, text, section in model.reference_sections:
-            yield from _section(title, text, _rows(section))
+            yield from _section(title, text, field_rows(section))
     for name, model in PROVIDERS.items():
         yield f"### {name}"
         yield ""
         yield _sentence(model)
         yield ""
-        yield from _table(_rows(model, providers.Provider))
+        yield from _table(field_rows(model, providers.Provider))
 
 
 def render_reference() -> str:
@@ -282,15 +282,15 @@ def render_reference() -> str:
 
 def _lines() -> Iterator[str]:
     yield INTRODUCTION
-    yield from _section("Fields", "In both eras:", _rows(ExperimentConfig))
+    yield from _section("Fields", "In both eras:", field_rows(ExperimentConfig))
     for model, text in ((StepConfig, "In the step era:"), (LengthConfig, "In the length era:")):
         yield text
         yield ""
-        yield from _table(_rows(model, ExperimentConfig))
+        yield from _table(field_rows(model, ExperimentConfig))
     yield from _searcher_lines()
     yield from _hyperparameter_lines()
     for title, text, section in SECTIONS:
-        yield from _section(title, text, _rows(section))
+        yield from _section(title, text, field_rows(section))
     yield from _storage_lines()
 
 
@@ -298,7 +298,7 @@ def _searcher_lines() -> Iterator[str]:
     names = [spec.name for spec in searcher_specs()]
     listed = ", ".join(f"`{name}`" for name in names)
     text = f"`searcher`, which is required; its `name` is one of {listed}. In every search:"
-    yield from _section("Searchers", text, _rows(SearcherSection))
+    yield from _section("Searchers", text, field_rows(SearcherSection))
     for name in names:
         eras = [era for era in Era if name in searcher_names(era)]
         variants = [(era, searcher_model(name, era)) for era in eras]
@@ -309,7 +309,7 @@ def _searcher_lines() -> Iterator[str]:
         for era, model in variants:
             yield f"In the {era} era:"
             yield ""
-            yield from _table(_rows(model, SearcherSection))
+            yield from _table(field_rows(model, SearcherSection))
 
 
 def _hyperparameter_lines() -> Iterator[str]:
@@ -325,18 +325,18 @@ def _hyperparameter_lines() -> Iterator[str]:
         yield ""
         yield _sentence(model)
         yield ""
-        yield from _table(_rows(model))
+        yield from _table(field_rows(model))
 
 
 def _storage_lines() -> Iterator[str]:
     text = "`checkpoint_storage`. Without a `type` checkpoints go where the cluster keeps them."
-    yield from _section("Checkpoint storage", text, _rows(storage.CheckpointStorage))
+    yield from _section("Checkpoint storage", text, field_rows(storage.CheckpointStorage))
     for name, model in storage.storage_models().items():
         yield f"### {name}"
         yield ""
         yield _sentence(model)
         yield ""
-        yield from _table(_rows(model, storage.CheckpointStorage))
+        yield from _table(field_rows(model, storage.CheckpointStorage))
     yield "## Data layer"
     yield ""
     yield "`data_layer`: where `cache_train_dataset` and `cache_validation_dataset` keep data sets"
@@ -345,7 +345,7 @@ def _storage_lines() -> Iterator[str]:
     for name, layer in storage.LAYERS.items():
         yield f"### {name} layer"
         yield ""
-        yield from _table(_rows(layer, storage.DataLayer))
+        yield from _table(field_rows(layer, storage.DataLayer))
 
 
 def _section(title: str, text: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
@@ -363,7 +363,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
     yield ""
 
 
-def _rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
+def field_rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
     """Return a table row for each field of a model: name, type, default and meaning.
 
     Fields that a class of `below` declares are left out. A `type` with a single value is left out.

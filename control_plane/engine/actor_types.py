@@ -8,7 +8,7 @@ change. New fields of a state are appended and have a default. tests/journals ch
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
@@ -116,6 +116,11 @@ class ActorType:
         return {
             stored_name(message): TypeAdapter(message) for message in get_args(self.message_union)
         }
+
+    @property
+    def message_names(self) -> Collection[str]:
+        """The stored names of the messages that the actor accepts."""
+        return self._message_adapters.keys()
 
     @cached_property
     def _part_adapters(self) -> dict[str, TypeAdapter[Any]]:

@@ -56,11 +56,12 @@ class LoadedActor:
 class ActorCache:
     """A cache of decoded actors by address. An entry is valid for a single revision of the head.
 
-    Threads may share a cache. It keeps the CACHED_ACTORS_MAX actors that were cached last.
+    Threads may share a cache. It keeps the `actors_max` actors that were cached last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, actors_max: int = CACHED_ACTORS_MAX) -> None:
         self._lock = Lock()
+        self._actors_max = actors_max
         self._entries: OrderedDict[str, tuple[ActorSnapshot, dict[str, object | None]]] = (
             OrderedDict()
         )
@@ -88,13 +89,13 @@ class ActorCache:
     def put(self, snapshot: ActorSnapshot, parts: dict[str, object | None]) -> None:
         """Cache an actor and the known parts in place of any cached revision of the actor.
 
-        Beyond CACHED_ACTORS_MAX actors, evict the actors that were cached longest ago. The cache
+        Beyond `actors_max` actors, evict the actors that were cached longest ago. The cache
         keeps the dict itself.
         """
         with self._lock:
             self._entries[snapshot.address] = (snapshot, parts)
             self._entries.move_to_end(snapshot.address)
-            while len(self._entries) > CACHED_ACTORS_MAX:
+            while len(self._entries) > self._actors_max:
                 self._entries.popitem(last=False)
 
     def put_if_newer(self, snapshot: ActorSnapshot) -> None:

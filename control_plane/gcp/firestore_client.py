@@ -113,10 +113,26 @@ class FirestoreClient:
         database: str,
         authorize: Authorize,
         endpoint: str = "https://firestore.googleapis.com",
+        *,
+        query_bytes_max: int = QUERY_BYTES_MAX,
+        block_bytes: int = _BLOCK_BYTES,
     ) -> None:
+        """Create a client. No request is sent.
+
+        Args:
+            pool: the connections.
+            project: the project of the database.
+            database: the name of the database.
+            authorize: returns the headers that authorize a request.
+            endpoint: the address of Firestore or an emulator.
+            query_bytes_max: the bytes after which the response to a query is cut off.
+            block_bytes: the bytes of a response that are read at once.
+        """
         self.documents = f"projects/{project}/databases/{database}/documents"
         self._pool = pool
         self._authorize = authorize
+        self._query_bytes_max = query_bytes_max
+        self._block_bytes = block_bytes
         self._url = f"{endpoint}/v1/{self.documents}"
 
     def close(self) -> None:
@@ -154,10 +170,12 @@ class FirestoreClient:
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
         """Run a structured query. Return the documents, and whether the result is complete.
 
-        A response is cut off after QUERY_BYTES_MAX; then the result has the documents before the
+        A response is cut off after `query_bytes_max`; then the result has the documents before the
         cut.
         """
-        content, is_whole = self._send("runQuery", {"structuredQuery": query}, QUERY_BYTES_MAX)
+        content, is_whole = self._send(
+            "runQuery", {"structuredQuery": query}, self._query_bytes_max
+        )
         answers = _parse_answers(content) if is_whole else _leading_objects(content)
         documents = (_check_answer(answer).get("document") for answer in answers)
         return [document for document in documents if document], is_whole
@@ -194,7 +212,7 @@ class FirestoreClient:
             ) as answer:
                 if answer.status != 200:
                     raise _to_exception(answer.status, answer.read())
-                for block in answer.stream(_BLOCK_BYTES):
+                for block in answer.stream(self._block_bytes):
                     content += block
                     if bytes_max is not None and len(content) > bytes_max:
                         # The connection cannot be reused, because the rest is being sent.

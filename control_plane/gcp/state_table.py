@@ -102,7 +102,7 @@ class FirestoreTable:
         """
         if not keys:
             return ()
-        names = {key: self._name(key) for key in keys}
+        names = {key: self.document_name(key) for key in keys}
         found = self._read(lambda: self._client.get_documents(list(names.values())))
         rows = {name: self._remember(document) for name, document in found.items()}
         return tuple(rows.get(names[key]) for key in keys)
@@ -251,7 +251,7 @@ class FirestoreTable:
         TableError as `_read`.
         """
         conditional = [write for write in writes if write.expect is not Expect.ANYTHING]
-        names = [self._name(write.key) for write in conditional]
+        names = [self.document_name(write.key) for write in conditional]
         if not names:
             # Without conditions, only the database itself can be missing.
             raise Unavailable(f"there is no {self._client.documents}")
@@ -274,7 +274,7 @@ class FirestoreTable:
         error's text.
         """
         puts = [write for write in writes if isinstance(write, Put)]
-        names = [self._name(put.key) for put in puts]
+        names = [self.document_name(put.key) for put in puts]
         found = self._read(lambda: self._client.get_documents(names, ("t",))) if names else {}
         if not any(has_token(document, token) for document in found.values()):
             raise Unavailable(f"{trouble}: the commit may have been applied")
@@ -302,7 +302,7 @@ class FirestoreTable:
             times: the update time of each row for which a write expects a revision.
             token: the token of the commit, which a Put stores.
         """
-        name = self._name(write.key)
+        name = self.document_name(write.key)
         condition = _precondition(write, times)
         if isinstance(write, Put):
             document = {"name": name, "fields": to_fields(write, token)}
@@ -336,7 +336,7 @@ class FirestoreTable:
         self._times.remember(row.key, row.revision, document["updateTime"])
         return row
 
-    def _name(self, key: Key) -> str:
+    def document_name(self, key: Key) -> str:
         return f"{self._client.documents}/{document_path(key)}"
 
 

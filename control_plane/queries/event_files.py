@@ -26,8 +26,6 @@ from control_plane.services import Services
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER, EventFile, Part, assemble_files
 
 EVENT_FILES = "event-files"
-# A trial that runs for a month and uploads every ten minutes stores 4,400 parts of a file.
-PARTS_MAX = 50_000
 
 
 class EventFilePart(Answer):
@@ -60,8 +58,8 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
 
     Raises:
         RequestError: not_found, if the trial does not exist; invalid, for a wrong cursor; conflict,
-            for more than PARTS_MAX stored parts, or if the cluster may not call the store's
-            endpoints; unavailable, if the store does not answer.
+            for more than `event_file_parts_max` stored parts, or if the cluster may not call the
+            store's endpoints; unavailable, if the store does not answer.
     """
     store, parts = _open_folder(services, trial_id)
     folder = "/".join(parts)
@@ -74,7 +72,7 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
         path = _readable_path(file.path)
         return TrialEventFile(path=path, size=file.size, version=file.version, parts=described)
 
-    files = assemble_files(_list_stored(store, parts, trial_id))
+    files = assemble_files(_list_stored(services, store, parts, trial_id))
     return page_from_sequence(files, page, EVENT_FILES, describe)
 
 
@@ -85,12 +83,12 @@ def open_event_file(services: Services, key: ObjectKey) -> FileContent:
 
     Raises:
         RequestError: not_found, if the trial does not exist or the part was deleted; conflict, for
-            more than PARTS_MAX stored parts, or if the cluster may not call the store's endpoints;
-            unavailable, if the store does not answer.
+            more than `event_file_parts_max` stored parts, or if the cluster may not call the
+            store's endpoints; unavailable, if the store does not answer.
     """
     _, trial_id, digest = key.parts
     store, parts = _open_folder(services, int(trial_id))
-    for path, _ in _list_stored(store, parts, int(trial_id)):
+    for path, _ in _list_stored(services, store, parts, int(trial_id)):
         if _digest(path) == digest:
             try:
                 return store.open_file("/".join((*parts, path)))
@@ -119,12 +117,13 @@ def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tu
 
 
 def _list_stored(
-    store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
+    services: Services, store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
 ) -> Iterator[tuple[str, int]]:
     """List the stored parts of a trial's event files below a folder. All parts are listed at the
     call.
 
     Args:
+        services: the services with the limit of the parts.
         store: the store of the event files.
         parts: the names of the folders on the path to the folder.
         trial_id: the trial, for the text of the error.
@@ -134,18 +133,19 @@ def _list_stored(
         folder.
 
     Raises:
-        RequestError: conflict, for more than PARTS_MAX parts; unavailable, if the store does not
-            answer.
+        RequestError: conflict, for more than `event_file_parts_max` parts; unavailable, if the
+            store does not answer.
     """
+    parts_max = services.limits.event_file_parts_max
     try:
-        files = list(islice(store.list_files(parts), PARTS_MAX + 1))
+        files = list(islice(store.list_files(parts), parts_max + 1))
     except FileNotFoundError:
         # A store's root folder does not exist before the first file is written.
         files = []
     except OSError as error:
         raise store_error(error) from None
-    if len(files) > PARTS_MAX:
-        text = f"trial {trial_id} has more than {PARTS_MAX} stored files for TensorBoard"
+    if len(files) > parts_max:
+        text = f"trial {trial_id} has more than {parts_max} stored files for TensorBoard"
         raise RequestError(Code.CONFLICT, f"{text}: read them from the checkpoint store itself")
     return iter(files)
 

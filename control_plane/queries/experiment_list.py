@@ -30,13 +30,8 @@ from control_plane.state.table import GET_MAX, Key, StateTable
 Sort = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
 Order = Literal["asc", "desc"]
 
-# The most rows of the list that a request reads.
-LISTED_MAX = 5_000
 # The most rows of the list that a query reads.
 _PAGE_ROWS = 1_000
-# The most experiments that a request reads by key: experiments with a metadata term, and
-# experiments that must be loaded for a sort order.
-LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
 ALL_KINDS = "all"
 # Ids increase with the time of submission, so that the rows are already in both orders.
@@ -113,14 +108,14 @@ def list_experiments(
     """
     is_shown = _predicate(shown)
     if sort in _BY_ID:
-        entries, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
+        entries, cursor = _read_page(services, shown, is_shown, page, order == "desc")
         items = describe_experiments(services, [entry.experiment_id for entry in entries])
         return ExperimentPage(items=items, next_cursor=cursor)
     name = f"experiments {sort} {order}"
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
-    entries, left_out_before = _read_newest(services.table, shown, is_shown)
-    if len(sortable := _limit_states_to_read(entries, sort)) < len(entries):
+    entries, left_out_before = _read_newest(services, shown, is_shown)
+    if len(sortable := _limit_states_to_read(services, entries, sort)) < len(entries):
         entries, left_out_before = sortable, sortable[-1].experiment_id
     entries = _sort_entries(services, entries, sort, order)
     end = first + page.limit
@@ -160,7 +155,7 @@ def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
 
 
 def _read_page(
-    table: StateTable,
+    services: Services,
     shown: ExperimentFilter,
     is_shown: Callable[[ListingRow], bool],
     page: PageRequest,
@@ -180,19 +175,19 @@ def _read_page(
     after = page.start_after(name, (str,))
     start = None if after is None else str(after[0])
     # If every experiment matches, a single query reads the page and the row after the page.
-    candidates = _read_candidates(table, shown, start, descending, page.limit + 1)
+    candidates = _read_candidates(services.table, shown, start, descending, page.limit + 1)
     entries: list[_Entry] = []
     for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(row):
             entries.append(_Entry(sort, row))
-        if len(entries) == page.limit or rows_read == _read_max(shown):
+        if len(entries) == page.limit or rows_read == _read_max(services, shown):
             is_end = next(candidates, None) is None
             return entries, None if is_end else encode_cursor(name, (sort,))
     return entries, None
 
 
 def _read_newest(
-    table: StateTable, shown: ExperimentFilter, is_shown: Callable[[ListingRow], bool]
+    services: Services, shown: ExperimentFilter, is_shown: Callable[[ListingRow], bool]
 ) -> tuple[list[_Entry], int | None]:
     """Read the newest experiments, at most `_read_max` rows.
 
@@ -201,11 +196,11 @@ def _read_newest(
         id is None if all experiments were read.
     """
     entries: list[_Entry] = []
-    candidates = _read_candidates(table, shown, None, True, _PAGE_ROWS)
+    candidates = _read_candidates(services.table, shown, None, True, _PAGE_ROWS)
     for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(row):
             entries.append(_Entry(sort, row))
-        if rows_read == _read_max(shown):
+        if rows_read == _read_max(services, shown):
             return entries, None if next(candidates, None) is None else int(sort)
     return entries, None
 
@@ -215,9 +210,10 @@ def _partition(shown: ExperimentFilter) -> str:
     return metadata_partition(shown.terms[0]) if shown.terms else LISTING
 
 
-def _read_max(shown: ExperimentFilter) -> int:
+def _read_max(services: Services, shown: ExperimentFilter) -> int:
     """Return the most experiments that a request with this filter reads."""
-    return LOOKED_UP_MAX if shown.terms else LISTED_MAX
+    limits = services.limits
+    return limits.looked_up_experiments_max if shown.terms else limits.listed_experiments_max
 
 
 def _read_candidates(
@@ -282,8 +278,9 @@ def _look_up(
         yield sort, None if sort in unmatched else listed.get(sort)
 
 
-def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
-    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted.
+def _limit_states_to_read(services: Services, entries: list[_Entry], sort: Sort) -> list[_Entry]:
+    """Return the first of `entries`, as many as need at most `looked_up_experiments_max` states to
+    be sorted.
 
     A state is needed only for a sort by a figure (best metric, progress or cost), and only for an
     entry whose row has no figures.
@@ -291,7 +288,7 @@ def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
     states = 0
     for place, entry in enumerate(entries):
         states += sort in _FIGURES and entry.row.figures is None
-        if states > LOOKED_UP_MAX:
+        if states > services.limits.looked_up_experiments_max:
             return entries[:place]
     return entries
 

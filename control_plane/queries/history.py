@@ -31,8 +31,6 @@ from control_plane.queries.sentences.registry import sentence
 from control_plane.services import Services
 from control_plane.state.table import Row
 
-# The most trials of an experiment with a merged history. A page reads rows of every journal.
-MERGED_TRIALS_MAX = 100
 # The rows of each merged journal that a query reads.
 STRETCH_ROWS = 8
 # The most journal entries that a page reads, shown or not.
@@ -115,7 +113,7 @@ def list_history(
         actor: an address such as `trial#7`: list the events of this actor only. None: list the
             experiment's events, with or without those of its trials.
         merged: whether the trials' events are merged with the experiment's. None merges if the
-            experiment has at most MERGED_TRIALS_MAX trials. Ignored with an `actor`.
+            experiment has at most `merged_trials_max` trials. Ignored with an `actor`.
         page: the request.
         descending: list the newest event first.
 
@@ -390,19 +388,20 @@ def _actor_addresses(
         state: the experiment.
         actor: return only the address of this actor, and ignore `merged`. None for no limit.
         merged: True adds all trials, False adds no trial. None adds all trials if the experiment
-            has at most MERGED_TRIALS_MAX.
+            has at most `merged_trials_max`.
 
     Raises:
         RequestError: invalid, if `actor` is not an actor of the experiment, or if `merged` is True
-            for more than MERGED_TRIALS_MAX trials; not_found, if the experiment lacks the trial.
+            for more than `merged_trials_max` trials; not_found, if the experiment lacks the trial.
     """
     own = addresses.experiment(state.experiment_id)
     if actor is not None:
         return [own if actor == own else _trial_address(services, state, actor)]
-    too_many = state.trials > MERGED_TRIALS_MAX
+    merged_max = services.limits.merged_trials_max
+    too_many = state.trials > merged_max
     if merged and too_many:
         text = f"experiment {state.experiment_id} has {state.trials} trials"
-        hint = f"up to {MERGED_TRIALS_MAX} are merged; select one with actor=trial#7"
+        hint = f"up to {merged_max} are merged; select one with actor=trial#7"
         raise invalid("trials", text, hint)
     if merged is False or too_many:
         return [own]

@@ -12,7 +12,7 @@ from control_plane.queries.void_reports import RunCuts
 from control_plane.state.table import StateTable
 
 NUMBERS_MAX = 3_000_000
-"""The most numbers in memory over all series, of 16 bytes each."""
+"""The default of the most numbers in memory over all series, of 16 bytes each."""
 SERIES_NUMBERS = 200
 """The overhead of a series, as a count of numbers."""
 
@@ -26,11 +26,15 @@ class MetricSeriesCache:
     """Cache of a cluster's most recently drawn series. Safe to share between threads.
 
     The length is the number of cached series.
+
+    Args:
+        numbers_max: the most numbers in memory over all series.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers_max: int = NUMBERS_MAX) -> None:
         self._lock = Lock()
-        self._kept: BoundedCache[_SeriesKey, MetricSeries] = BoundedCache(NUMBERS_MAX)
+        self._numbers_max = numbers_max
+        self._kept: BoundedCache[_SeriesKey, MetricSeries] = BoundedCache(numbers_max)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -47,7 +51,7 @@ class MetricSeriesCache:
     ) -> Drawn:
         """Read the new reports of a series, cache the series, and return the result of `draw`.
 
-        Least recently drawn series are evicted above NUMBERS_MAX. A trial or group without rows
+        Least recently drawn series are evicted above `numbers_max`. A trial or group without rows
         has an empty series.
 
         Args:
@@ -77,7 +81,7 @@ class MetricSeriesCache:
         with self._lock:
             # The cache drops entries above the cache's limit. A larger series counts as the limit,
             # so that the series stays cached.
-            self._kept.keep(key, series, min(numbers, NUMBERS_MAX))
+            self._kept.keep(key, series, min(numbers, self._numbers_max))
         return chart
 
     def find_void_reports(

@@ -7,10 +7,9 @@ from control_plane.actors.experiment.listing import decode_listings
 from control_plane.actors.experiment.state import LISTING
 from control_plane.actors.records import JobKind, Status
 from control_plane.queries.answer import Answer
+from control_plane.services import Services
 from control_plane.state.table import Row, StateTable
 
-COUNTED_MAX = 20_000
-"""The most experiments that are counted, the newest first. Each costs one row of the list."""
 # The most rows of a query. A store may charge for each row read, so no query reads excess rows.
 _PAGE_ROWS = 1_000
 _FIRST, _LAST = " ", "\x7f"
@@ -89,12 +88,12 @@ class _ProjectCounts:
     """The id below which no experiment was counted; None if all were counted."""
 
 
-def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
+def list_projects(services: Services, workspace: str | None) -> ProjectList:
     """Return the projects of a workspace with counts; None stands for all workspaces.
 
-    Only the newest COUNTED_MAX experiments count. Empty for an unknown workspace.
+    Only the newest `counted_experiments_max` experiments count. Empty for an unknown workspace.
     """
-    census = _count_experiments(table)
+    census = _count_experiments(services)
     items = [
         Project(workspace=parent, project=name, **vars(counts))
         for (parent, name), counts in sorted(census.projects.items())
@@ -103,11 +102,11 @@ def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
     return ProjectList(items=items, left_out_before=census.left_out_before)
 
 
-def list_workspaces(table: StateTable) -> WorkspaceList:
-    """Return the workspaces of the newest COUNTED_MAX experiments, with counts. Empty without
-    experiments.
+def list_workspaces(services: Services) -> WorkspaceList:
+    """Return the workspaces of the newest `counted_experiments_max` experiments, with counts. Empty
+    without experiments.
     """
-    census = _count_experiments(table)
+    census = _count_experiments(services)
     sums: dict[str, Counter[str]] = {}
     for (workspace, _), counts in sorted(census.projects.items()):
         sums.setdefault(workspace, Counter()).update({"projects": 1, **vars(counts)})
@@ -124,13 +123,14 @@ def list_workspaces(table: StateTable) -> WorkspaceList:
     return WorkspaceList(items=items, left_out_before=census.left_out_before)
 
 
-def _count_experiments(table: StateTable) -> _ProjectCounts:
-    """Count the newest COUNTED_MAX experiments by workspace and project.
+def _count_experiments(services: Services) -> _ProjectCounts:
+    """Count the newest `counted_experiments_max` experiments by workspace and project.
 
     Commands, notebooks and shells are not counted.
     """
     census = _ProjectCounts()
-    rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)
+    counted_max = services.limits.counted_experiments_max
+    rows, census.left_out_before = read_newest_listings(services.table, counted_max)
     groups = Counter(
         (entry.workspace, entry.project, entry.state, entry.archived)
         for entry in decode_listings(row.body for row in rows)

@@ -20,8 +20,6 @@ from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key
 
-# Rungs are listed for searches of at most this many trials.
-TRIALS_MAX = 50_000
 # The most trials that an answer lists over all rungs.
 LISTED_MAX = 2_000
 # The most rungs of a bracket that an answer lists: the last rungs. Only population-based training
@@ -99,7 +97,7 @@ class RungsCache:
 
         Raises:
             RequestError: not_found, if the experiment does not exist; invalid, if a search with
-                rungs has more than TRIALS_MAX trials.
+                rungs has more than `rung_trials_max` trials.
         """
         key = experiment_id, shown_max
         # Other callers wait. Parallel computations would not be faster, because all threads share
@@ -129,15 +127,16 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, if a search with rungs
-            has more than TRIALS_MAX trials.
+            has more than `rung_trials_max` trials.
     """
     state, definition = get_experiment(services, experiment_id)
     brackets: list[Bracket] = []
     plan = definition.plan.method
     read_brackets = spec_of_plan(plan).read_brackets
     if read_brackets is not None:
-        if state.trials > TRIALS_MAX:
-            text = f"has {state.trials} trials; rungs are listed for at most {TRIALS_MAX}"
+        trials_max = services.limits.rung_trials_max
+        if state.trials > trials_max:
+            text = f"has {state.trials} trials; rungs are listed for at most {trials_max}"
             raise invalid("experiment_id", text, "list its trials instead")
         summaries = _summaries(services, experiment_id, state.trials)
         trials = [

@@ -11,8 +11,6 @@ from control_plane.queries.experiment import get_experiment
 from control_plane.searchers.event_queue import EventKind, QueuedEvent, read_events
 from control_plane.services import Services
 
-EVENTS_PER_ANSWER = 500
-
 
 class SearchEvent(Answer):
     """An event of a custom search.
@@ -47,9 +45,10 @@ class SearchEvents(Answer):
 
 
 def list_events(services: Services, experiment_id: int, after: int) -> SearchEvents:
-    """Return the first unacknowledged events with numbers greater than `after`, at most 500.
+    """Return the first unacknowledged events with numbers greater than `after`.
 
-    The list may be empty. The call is not recorded, and nothing is acknowledged.
+    The list has at most `search_events_max` events, and may be empty. The call is not recorded, and
+    nothing is acknowledged.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; conflict (as CommandRefused), if
@@ -58,7 +57,7 @@ def list_events(services: Services, experiment_id: int, after: int) -> SearchEve
     state, _ = get_experiment(services, experiment_id)
     method = custom_state(state)
     first = max(after, method.acknowledged) + 1
-    last = min(method.newest, first + EVENTS_PER_ANSWER - 1)
+    last = min(method.newest, first + services.limits.search_events_max - 1)
     numbered = read_events(_StoredParts(services, experiment_id), first, last)
     return SearchEvents(
         events=[SearchEvent(id=number, **_fields(event)) for number, event in numbered],

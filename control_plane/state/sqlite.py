@@ -8,7 +8,7 @@ order; a crash of the process loses nothing.
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -54,6 +54,19 @@ _UPSERT = (
 _UPDATE = "update rows set revision=?, body=?, due_ms=?, shard=? where partition=? and sort=?"
 
 
+def open_connection(
+    path: Path | str, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """Open a connection of the class `factory` to a file. Any thread may use the connection."""
+    return sqlite3.connect(
+        path,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_MS_MAX / 1000,
+        factory=factory,
+    )
+
+
 class SqliteTable:
     """A StateTable in the file `path`. A process must open the file only once, which nothing
     checks.
@@ -67,16 +80,26 @@ class SqliteTable:
     snapshot_queries = True
 
     def __init__(
-        self, path: Path | str, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
+        self,
+        path: Path | str,
+        *,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        connect: Callable[[Path | str], sqlite3.Connection] = open_connection,
     ) -> None:
         """Open or create the file. Raises Unavailable if the file cannot be used as a state
         table.
+
+        Args:
+            path: the file, or IN_MEMORY.
+            synchronous: the durability of commits.
+            connect: opens a connection to the file, the main connection first.
         """
         self._lock = threading.Lock()
         self._path = path
+        self._connect = connect
         self._idle_readers: deque[sqlite3.Connection] = deque()
         try:
-            self._db = self._open_connection()
+            self._db = connect(path)
             self._db.execute("pragma journal_mode=wal")
             self._db.execute(f"pragma synchronous={synchronous}")
             self._db.execute(f"pragma wal_autocheckpoint={_LOG_PAGES}")
@@ -239,17 +262,11 @@ class SqliteTable:
         try:
             reader = self._idle_readers.pop()
         except IndexError:
-            reader = self._open_connection()
+            reader = self._connect(self._path)
         try:
             return reader.execute(statement, values).fetchall()
         finally:
             self._idle_readers.append(reader)
-
-    def _open_connection(self) -> sqlite3.Connection:
-        """Open a connection to the file, which any thread may use."""
-        return sqlite3.connect(
-            self._path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
-        )
 
 
 def copy_table_file(source: Path, target: Path) -> None:

@@ -25,8 +25,6 @@ from control_plane.usecases.config_errors import config_error
 from control_plane.usecases.submission import Submission, check_submission
 
 TRIALS_MAX = 20_000
-PREVIEW_SECONDS_MAX = 2.0
-ESTIMATE_SECONDS_MAX = 4.0
 SLOTS_MAX = 10_000
 
 # A process computes a single preview at a time, because other requests share the interpreter.
@@ -102,8 +100,8 @@ def preview_submission(
 ) -> SearchPreview:
     """Check a submission and preview the search, without submitting the experiment. Store nothing.
 
-    An estimate that takes more than ESTIMATE_SECONDS_MAX or is not possible is no error: the result
-    has the reason in `estimate_missing`.
+    An estimate that takes more than `estimate_seconds_max` or is not possible is no error: the
+    result has the reason in `estimate_missing`.
 
     Args:
         services: the services that check the submission.
@@ -116,29 +114,30 @@ def preview_submission(
     Raises:
         RequestError: invalid, for a submission that the cluster refuses, or a search whose lengths
             are not predictable. invalid also for more than TRIALS_MAX trials, or more than
-            PREVIEW_SECONDS_MAX of computation without the estimate. unavailable, while this process
-            computes another preview.
+            `preview_seconds_max` of computation without the estimate. unavailable, while this
+            process computes another preview.
     """
     config = check_submission(services, submission, caller).config
     if (config.trials or 0) > TRIALS_MAX:
         text = f"would create {config.trials} trials; the cluster previews at most {TRIALS_MAX}"
         raise invalid("config", text, "preview it with `detcloud preview-search`")
-    with _hold_computing_lock():
+    seconds_max = services.limits.preview_seconds_max
+    with hold_computing_lock():
         try:
-            report = preview_report(config, _time_limit(PREVIEW_SECONDS_MAX))
+            report = preview_report(config, _time_limit(seconds_max))
         except ConfigInvalid as error:
             raise config_error(error, "the search cannot be previewed") from None
         except _TimeLimitExceeded:
-            text = f"takes more than {PREVIEW_SECONDS_MAX:g} s to preview, which is the limit"
+            text = f"takes more than {seconds_max:g} s to preview, which is the limit"
             hint = "preview it with `detcloud preview-search`"
             raise invalid("config", text, hint) from None
         if slots is not None:
-            report |= _estimate(config, slots, unit_seconds)
+            report |= _estimate(services, config, slots, unit_seconds)
     return SearchPreview.model_validate(report)
 
 
 @contextmanager
-def _hold_computing_lock() -> Iterator[None]:
+def hold_computing_lock() -> Iterator[None]:
     """Hold this process's lock of computations within the block.
 
     Raises:
@@ -167,12 +166,15 @@ def _time_limit(seconds_max: float) -> Callable[..., None]:
     return check
 
 
-def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict[str, Any]:
+def _estimate(
+    services: Services, config: ExperimentConfig, slots: int, unit_seconds: float
+) -> dict[str, Any]:
     """Simulate the search; return a dict with `estimate`, or else with `estimate_missing`.
 
     `estimate_missing` is the reason: a search that cannot be simulated, or a simulation of more
-    than ESTIMATE_SECONDS_MAX.
+    than `estimate_seconds_max`.
     """
+    seconds_max = services.limits.estimate_seconds_max
     try:
         check_simulable(config, slots, missing_package_reason(config.searcher.name))
         outcome = simulate_search(
@@ -180,12 +182,12 @@ def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict
             slots,
             synthetic_curves(config, 0, unit_seconds),
             suggest_from_parts,
-            on_events=_time_limit(ESTIMATE_SECONDS_MAX),
+            on_events=_time_limit(seconds_max),
         )
     except ConfigInvalid as error:
         problems = (problem.text("").strip(": ") for problem in error.problems)
         return {"estimate_missing": "; ".join(problems)}
     except _TimeLimitExceeded:
-        text = f"simulating it takes more than {ESTIMATE_SECONDS_MAX:g} s: use `detcloud simulate`"
+        text = f"simulating it takes more than {seconds_max:g} s: use `detcloud simulate`"
         return {"estimate_missing": text}
     return {"estimate": simulation_report(config, slots, outcome)}

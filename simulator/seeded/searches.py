@@ -26,8 +26,10 @@ HOUR_MS = 3_600_000
 NODES_MAX = 4
 # The share of trials in which the last failure of the code occurs after the training.
 BAD_ENDS = 0.3
-# The share of searches whose lengths are in epochs. Only the trials know the size of an epoch.
-IN_EPOCHS = 0.2
+EPOCHS_SHARE = 0.2
+"""The default share of searches whose lengths are in epochs. Only the trials know the size of an
+epoch.
+"""
 EPOCH_BATCHES = 10
 BATCH_SIZE = 64
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
@@ -103,7 +105,9 @@ class PoolCapacity:
     """The maximum number of these machines."""
 
 
-def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
+def sample_search(
+    random: Random, seed: int, capacity: PoolCapacity, epochs_share: float = EPOCHS_SHARE
+) -> Search:
     """Sample a search with a random method that fits into a pool.
 
     The trials train for some minutes to an hour. In a pool with several equal machines, a trial may
@@ -113,6 +117,7 @@ def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
     Args:
         random: the source of most choices.
         seed: the seed of the search. It also decides whether lengths are in epochs.
+        epochs_share: the share of searches whose lengths are in epochs.
     """
     family = random.choice(sorted(SEARCHES))
     failures_max = random.choice((0, 0, 1, 2))
@@ -121,7 +126,7 @@ def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
     if capacity.machines > 1 and random.random() < 0.25:
         nodes = random.randint(2, min(NODES_MAX, capacity.machines))
     slots = nodes * capacity.slots if nodes > 1 else random.randint(1, capacity.slots)
-    in_epochs = hash_fraction(seed, "epochs") < IN_EPOCHS
+    in_epochs = hash_fraction(seed, "epochs") < epochs_share
     config = _config(family, periods, slots, nodes > 1, in_epochs)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     search = _search(family, config, seed, failures_max, batch_seconds)

@@ -39,7 +39,7 @@ from simulator.machines.machines import Machines, StaticMachines
 from simulator.machines.process import ProcessEnvironment
 from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
 from simulator.seeded.invariants import Invariants
-from simulator.seeded.searches import PoolCapacity, Searches
+from simulator.seeded.searches import EPOCHS_SHARE, PoolCapacity, Searches
 from simulator.seeded.users import Users
 
 START_MS = 1_700_000_000_000
@@ -79,6 +79,8 @@ class ClusterSize:
     """The maximum number of machines of a static pool. A pool with a cloud may have one more."""
     hours: float = 2.0
     """The virtual hours after which all faults stop, or earlier if all experiments have ended."""
+    epochs_share: float = EPOCHS_SHARE
+    """The share of searches whose lengths are in epochs."""
 
 
 class SimulatedCluster:
@@ -147,6 +149,7 @@ class SimulatedCluster:
             Random(f"{seed}/people"),
             self._capacities,
             self.now_ms,
+            size.epochs_share,
         )
         self.faults_stopped = False
         self.has_ended = False

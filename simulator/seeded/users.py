@@ -27,7 +27,7 @@ from simulator.checks.state_checker import StateChecker
 from simulator.hosts.commands import command_once, idempotency_key, submit_once
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
-from simulator.seeded.searches import PoolCapacity, Search, Searches, sample_search
+from simulator.seeded.searches import EPOCHS_SHARE, PoolCapacity, Search, Searches, sample_search
 
 RETRY_MS = (500, 8_000)
 MINUTE_MS = 60_000
@@ -58,6 +58,8 @@ class Users:
     """The capacity of each pool."""
     now_ms: Callable[[], int]
     """Returns the virtual time in epoch ms."""
+    epochs_share: float = EPOCHS_SHARE
+    """The share of searches whose lengths are in epochs."""
     submissions: int = 0
     """The number of submissions, answered or not."""
     are_quiet: bool = False
@@ -74,7 +76,7 @@ class Users:
         for number in range(count):
             pool = self.random.choice(sorted(self.pools))
             seed = self.random.randrange(2**31)
-            search = sample_search(self.random, seed, self.pools[pool])
+            search = sample_search(self.random, seed, self.pools[pool], self.epochs_share)
             message = self._add_preferences(search.message, pool, Random(f"{seed}/pools"))
             search = replace(search, message=message)
             at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)

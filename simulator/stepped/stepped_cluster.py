@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
 
 from control_plane.actors import addresses
@@ -24,7 +25,7 @@ from control_plane.engine.engine_timing import EngineTiming
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.simulation.virtual_clock import VirtualClock
-from control_plane.state.sqlite import SqliteTable
+from control_plane.state.sqlite import IN_MEMORY, SqliteTable
 from control_plane.state.table import Conflict, StateTable
 from lambdas.maintenance import Maintenance
 from provisioner.clouds.fake.provider import FakeCloud
@@ -109,9 +110,10 @@ class SteppedCluster(MovedClock):
     agents: list[ScriptedAgent] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     """The names of agents that make no calls."""
+    _own_folder: TemporaryDirectory[str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        clock, folder = (lambda: self.now_ms), self.path.absolute().parent
+        clock, folder = (lambda: self.now_ms), self._folder()
         self.cloud = FakeCloud(clock, Random(0), ())
         self._environment = HostEnvironment(
             open_table=self.open_table,
@@ -144,8 +146,17 @@ class SteppedCluster(MovedClock):
         return SqliteTable(self.path, synchronous="NORMAL")
 
     def close(self) -> None:
-        """Close the connection of the current host."""
+        """Close the connection of the current host. Remove the files of a cluster in memory."""
         self.host.rows.close()
+        if self._own_folder is not None:
+            self._own_folder.cleanup()
+
+    def _folder(self) -> Path:
+        """Return the folder of objects and checkpoints. Create a folder for a table in memory."""
+        if str(self.path) != IN_MEMORY:
+            return self.path.absolute().parent
+        self._own_folder = TemporaryDirectory(prefix="detcloud-stepped-")
+        return Path(self._own_folder.name)
 
     def attempt(self, operation: Callable[[], T]) -> T:
         """Repeat an operation until an answer, as users, agents and the tick do.

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from control_plane.access.principals import Role
+from control_plane.api.app import create_app
+from control_plane.api.request_bounds import RequestBounds
+from control_plane.services import Services
+from local_cluster.connections import DEFAULT_BOUNDS, ConnectionBounds
 from local_cluster.http_server import EmbeddedServer, open_listener
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -18,12 +24,12 @@ TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
 class Live:
     """A server in a thread of this process, with an experiment."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, bounds: ConnectionBounds = DEFAULT_BOUNDS) -> None:
         self.cluster = cluster
         self._listener = open_listener(0)
         self.port: int = self._listener.getsockname()[1]
         self.host = f"Host: 127.0.0.1:{self.port}\r\n"
-        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None)
+        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None, bounds)
         self.limits = self._server.limits
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[self._listener]), daemon=True
@@ -60,6 +66,30 @@ class Live:
     def state(self) -> str:
         answer = self.ask("GET /experiments/1", TOKEN)
         return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["state"])
+
+
+@contextmanager
+def serving(
+    cluster: Cluster,
+    bounds: ConnectionBounds = DEFAULT_BOUNDS,
+    requests: RequestBounds | None = None,
+    services: Services | None = None,
+) -> Iterator[Live]:
+    """Run another server of the cluster with other limits during the block.
+
+    Args:
+        cluster: the cluster.
+        bounds: the limits on connections.
+        requests: the limits on requests. None for the default limits.
+        services: the dependencies of requests. None for those of the cluster.
+    """
+    app = create_app(services or cluster.services, requests)
+    live = Live(replace(cluster, app=app), bounds)
+    live.start()
+    try:
+        yield live
+    finally:
+        live.stop()
 
 
 def receive_all(connection: socket.socket) -> bytes:

@@ -12,6 +12,8 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +21,50 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.agents.logs import SMALL_BYTES_MAX
+from control_plane.api.app import create_app
 from control_plane.engine import due_rows
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.store import ObjectKey
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
 from tests.simulation.mailed_messages import everything_mailed
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import TOKENS, V1, Cluster, archive
+from tests.unit.api.cluster import TOKENS, V1, Cluster, archive, build_cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import RefusingTable
+from tests.unit.rows.undeclared_rows import DeclaredRowsTable
+from tests.unit.state.sqlite_disk import Disk
 
 Room = Callable[[bool], None]
 
 
 @pytest.fixture
-def room(cluster: Cluster) -> Iterator[Room]:
+def disk() -> Disk[sqlite3.Connection]:
+    return Disk(sqlite3.Connection)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, disk: Disk[sqlite3.Connection]) -> Cluster:
+    table = DeclaredRowsTable(tmp_path / "state.db", synchronous="NORMAL", connect=disk.connect)
+    return build_cluster(tmp_path / "cluster", table=table)
+
+
+@pytest.fixture
+def room(cluster: Cluster, disk: Disk[sqlite3.Connection]) -> Iterator[Room]:
     """Yield a function that removes the space for the state table, or restores the space."""
-    table = cluster.services.table
-    assert isinstance(table, SqliteTable)
-    pages = table._db.execute("pragma page_count").fetchone()[0]
+    db = disk.connections[0]
+    pages = db.execute("pragma page_count").fetchone()[0]
 
     def set_room(room: bool) -> None:
-        table._db.execute(f"pragma max_page_count={pages * 1000 if room else 1}")
+        db.execute(f"pragma max_page_count={pages * 1000 if room else 1}")
 
     yield set_room
     set_room(True)
 
 
-def rows_of(cluster: Cluster) -> list[Any]:
-    table = cluster.services.table
-    assert isinstance(table, SqliteTable)
-    return table._db.execute("select * from rows order by partition, sort").fetchall()
+def rows_of(disk: Disk[sqlite3.Connection]) -> list[Any]:
+    statement = "select * from rows order by partition, sort"
+    return disk.connections[0].execute(statement).fetchall()
 
 
 def full(answer: Answer) -> bool:
@@ -68,15 +85,15 @@ def fill_free_pages(cluster: Cluster) -> None:
 
 
 def test_command_without_disk_space_is_unavailable_and_has_no_effect(
-    cluster: Cluster, room: Room
+    cluster: Cluster, room: Room, disk: Disk[sqlite3.Connection]
 ) -> None:
     code = cluster.store_code()
     body = {"config": CONFIG, "model_code": code}
     room(False)
     fill_free_pages(cluster)
-    before = rows_of(cluster)
+    before = rows_of(disk)
     assert full(cluster.post("/experiments", body, "key-1"))
-    assert rows_of(cluster) == before
+    assert rows_of(disk) == before
     assert cluster.get("/experiments").json["items"] == []
     room(True)
     made = cluster.post("/experiments", body, "key-1")
@@ -85,12 +102,14 @@ def test_command_without_disk_space_is_unavailable_and_has_no_effect(
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_commands_without_disk_space_change_no_rows(cluster: Cluster, room: Room) -> None:
+def test_commands_without_disk_space_change_no_rows(
+    cluster: Cluster, room: Room, disk: Disk[sqlite3.Connection]
+) -> None:
     assert cluster.create(CONFIG).status == 201
     Agent(cluster).take_work()
     room(False)
     fill_free_pages(cluster)
-    before = rows_of(cluster)
+    before = rows_of(disk)
     token = TOKENS[Role.ADMIN]
     for method, path, content in [
         ("POST", "/experiments/1/pause", None),
@@ -109,8 +128,8 @@ def test_commands_without_disk_space_change_no_rows(cluster: Cluster, room: Room
             assert answer.status in (200, 201, 503), (path, answer.body)
             if answer.status == 503:
                 assert full(answer), path
-                assert rows_of(cluster) == before, path
-            before = rows_of(cluster)
+                assert rows_of(disk) == before, path
+            before = rows_of(disk)
     assert cluster.get("/experiments/1").status == 200
 
 
@@ -142,7 +161,7 @@ def test_reports_refused_without_disk_space_are_recorded_later(
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("where", ["fsync", "link", "replace", "mkdir"])
 def test_upload_without_disk_space_is_unavailable_and_repeatable(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, number: int, where: str
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, where: str
 ) -> None:
     content = archive()
     digest = hashlib.sha256(content).hexdigest()
@@ -160,8 +179,7 @@ def test_upload_without_disk_space_is_unavailable_and_repeatable(
             assert cluster.get(f"/model-code/{digest}").status == 404
     assert call(cluster.app, "PUT", offer["path"], body=content).status == 204
     assert cluster.get(f"/model-code/{digest}").body == content
-    root = cluster.objects._root
-    assert list((root / ".partial").iterdir()) == []
+    assert list((tmp_path / "cluster" / "objects" / ".partial").iterdir()) == []
 
 
 def test_log_refused_without_disk_space_is_stored_later(
@@ -187,14 +205,19 @@ def test_log_refused_without_disk_space_is_stored_later(
     assert cluster.get("/trials/1/logs").json["text"] == text
 
 
-def test_error_other_than_a_full_disk_is_internal_without_details(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_error(*arguments: object, **named: object) -> None:
+class BrokenStore(DirectoryObjectStore):
+    """An object store with closed file descriptors."""
+
+    def size(self, key: ObjectKey) -> int:
         raise OSError(errno.EBADF, "canary")
 
-    monkeypatch.setattr(type(cluster.objects), "size", raise_error)
-    answer = cluster.post("/model-code", {"sha256": "0" * 64, "size": 10})
+
+def test_error_other_than_a_full_disk_is_internal_without_details(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    services = replace(cluster.services, objects=BrokenStore(tmp_path, cluster.signer))
+    broken = replace(cluster, services=services, app=create_app(services))
+    answer = broken.post("/model-code", {"sha256": "0" * 64, "size": 10})
     assert (answer.status, answer.code) == (500, "internal")
     assert b"canary" not in answer.body
 
@@ -203,20 +226,15 @@ def put(sort: str, body: bytes = b"x") -> Put:
     return Put(Key("p", sort), 1, body, Expect.ABSENT)
 
 
-class Failing:
+class FailingConnection(sqlite3.Connection):
     """A connection with chosen failing statements, as on a broken disk."""
 
-    def __init__(self, db: sqlite3.Connection, *failing: str) -> None:
-        self._db = db
-        self.failing = failing
+    failing: tuple[str, ...] = ()
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         if statement.startswith(self.failing):
             raise sqlite3.OperationalError("disk I/O error")
-        return self._db.execute(statement, *values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._db, name)
+        return super().execute(statement, *values)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +253,11 @@ class Failing:
 def test_table_on_a_broken_disk_is_unavailable_and_recovers(
     tmp_path: Path, failing: tuple[str, ...]
 ) -> None:
-    table = SqliteTable(tmp_path / "state.db")
+    disk = Disk(FailingConnection)
+    table = SqliteTable(tmp_path / "state.db", connect=disk.connect)
     table.commit((put("a"),))
-    broken = Failing(table._db, *failing)
-    table._db = broken  # type: ignore[assignment]
+    [broken] = disk.connections
+    broken.failing = failing
     for n in range(3):
         with suppress(Unavailable):
             table.commit((put(f"b{n}"), put(f"c{n}")))
@@ -248,7 +267,7 @@ def test_table_on_a_broken_disk_is_unavailable_and_recovers(
                 table.commit((put("d"), put("a")))
             with pytest.raises(Unavailable):
                 table.get(Key("p", "d"))
-    broken.failing = ("never",)
+    broken.failing = ()
     # A second process sees each commit completely or not at all.
     other = SqliteTable(tmp_path / "state.db")
     for n in range(3):
@@ -298,29 +317,20 @@ def test_damaged_page_of_a_table_is_unavailable(tmp_path: Path) -> None:
         read()
 
 
-def test_committed_command_is_answered_although_later_commits_fail(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_committed_command_is_answered_although_later_commits_fail(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).status == 201
     agent = Agent(cluster)
     agent.take_work()
-    table = cluster.services.table
-    commit, made = table.commit, 0
-
-    def commit_once(writes: Any) -> None:
-        nonlocal made
-        made += 1
-        if made > 1:
-            raise Unavailable("database or disk is full")
-        commit(writes)
-
-    with everything_mailed(), monkeypatch.context() as patch:
-        patch.setattr(table, "commit", commit_once)
+    engine, table = cluster.services.engine, cluster.services.table
+    errors = chain([None], repeat(Unavailable("database or disk is full")))
+    with everything_mailed():
+        engine.table = RefusingTable(table, errors)
         headers = [("idempotency-key", "k")]
         token = TOKENS[Role.USER]
         path = f"{V1}/experiments/1/pause"
         answer = call(cluster.app, "POST", path, token=token, headers=headers)
         assert (answer.status, answer.json["state"]) == (200, "PAUSED")
+        engine.table = table
     assert call(cluster.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
     # The trials have not received the message yet; the recovery pass delivers it 5 s later.
     assert all(entry["directives"]["preempt"] is None for entry in agent.sync().json["desired"])

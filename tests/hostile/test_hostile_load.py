@@ -6,7 +6,8 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
@@ -15,10 +16,10 @@ import pytest
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TokenStore
-from control_plane.api.authentication import authenticate
+from control_plane.api.request_bounds import RequestBounds
 from control_plane.objects.store import ObjectKey
-from local_cluster import connections
-from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
+from local_cluster.connections import ConnectionBounds
+from tests.hostile.live_server import TOKEN, Live, receive_all, serving, statuses
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1
 
@@ -63,89 +64,98 @@ def _target(link: Path) -> str:
         return ""
 
 
-def test_unread_downloads_are_limited_per_caller(
-    live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bounds = live.cluster.app.state.request_bounds
-    monkeypatch.setattr(bounds, "caller_max", 3)
-    with ExitStack() as unread:
-        for _ in range(3):
-            unread.enter_context(open_unread(live, download))
-        wait_until(lambda: bounds.counts["logs/large"] == 3)
-        refused = live.send(download, then_close=False)
-        assert statuses(refused) == [429]
-        assert b"wait until one has finished" in refused
-        # Other callers are served, and agents even after the limit of all others.
-        assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        monkeypatch.setattr(bounds, "others_max", 3)
-        assert statuses(live.ask("GET /experiments", TOKEN)) == [429]
-        agent = f"Authorization: Bearer {TOKENS[Role.AGENT]}\r\n"
-        assert statuses(live.ask("POST /agents/node/sync", agent)) in ([403], [422])
-    wait_until(lambda: not bounds.counts and not bounds.others)
+def test_unread_downloads_are_limited_per_caller(live: Live, download: bytes) -> None:
+    bounds = RequestBounds(caller_max=3)
+    with serving(live.cluster, requests=bounds) as limited:
+        with ExitStack() as unread:
+            for _ in range(3):
+                unread.enter_context(open_unread(limited, download))
+            wait_until(lambda: bounds.counts["logs/large"] == 3)
+            refused = limited.send(download, then_close=False)
+            assert statuses(refused) == [429]
+            assert b"wait until one has finished" in refused
+            # Other callers are served.
+            assert statuses(limited.ask("GET /experiments", TOKEN)) == [200]
+        wait_until(lambda: not bounds.counts and not bounds.others)
     wait_until(lambda: open_files() == 0)
 
 
-def test_unread_answer_is_dropped_after_a_while(
-    live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(connections, "WRITE_BYTES_PER_SECOND", 2**30)
-    ended: list[connections.Connection] = []
-    end_writing = connections.Connection._end_writing
+def test_agents_are_served_beyond_the_common_limit(live: Live, download: bytes) -> None:
+    bounds = RequestBounds(others_max=3)
+    with serving(live.cluster, requests=bounds) as limited, ExitStack() as unread:
+        for _ in range(3):
+            unread.enter_context(open_unread(limited, download))
+        wait_until(lambda: bounds.others == 3)
+        assert statuses(limited.ask("GET /experiments", TOKEN)) == [429]
+        agent = f"Authorization: Bearer {TOKENS[Role.AGENT]}\r\n"
+        assert statuses(limited.ask("POST /agents/node/sync", agent)) in ([403], [422])
 
-    def record_end(connection: connections.Connection) -> None:
-        end_writing(connection)
-        ended.append(connection)
 
-    monkeypatch.setattr(connections.Connection, "_end_writing", record_end)
-    bounds = live.cluster.app.state.request_bounds
-    with open_unread(live, download) as connection:
-        wait_until(lambda: bool(ended) and not bounds.counts and open_files() == 0)
+class RecordedBounds(RequestBounds):
+    """Bounds that count the ended requests with a signature."""
+
+    ended = 0
+
+    @contextmanager
+    def count_signed(self, key: ObjectKey) -> Iterator[None]:
+        try:
+            with super().count_signed(key):
+                yield
+        finally:
+            self.ended += 1
+
+
+def test_unread_answer_is_dropped_after_a_while(live: Live, download: bytes) -> None:
+    hasty = ConnectionBounds(write_seconds_max=0.3, write_bytes_per_second=2**30)
+    bounds = RecordedBounds()
+    with (
+        serving(live.cluster, hasty, bounds) as impatient,
+        open_unread(impatient, download) as connection,
+    ):
+        wait_until(lambda: bounds.ended == 1 and not bounds.counts and open_files() == 0)
         assert len(receive_all(connection)) < SIZE
-    monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", ANSWER_SECONDS_MAX)
+    # The common server waits long enough.
     assert len(live.send(download, then_close=False)) > SIZE
 
 
-def test_slow_bodies_of_strangers_block_no_other_caller(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "STRANGERS_MAX", 3)
+def test_slow_bodies_of_strangers_block_no_other_caller(live: Live) -> None:
     # An instance proves its identity by the body: no token exists before.
     head = f"PUT {V1}/instances/i-1/identity HTTP/1.1\r\n{live.host}Content-Length: 100\r\n\r\n"
     known = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 2\r\n\r\n"
-    answering = live.limits.answering
-    with ExitStack() as opened:
-        honest = opened.enter_context(live.connect())
-        honest.sendall(known.encode())
-        wait_until(lambda: len(answering) == 1)
-        wait_until(lambda: next(iter(answering.values())).is_known())
-        strangers = []
-        for count in (2, 3, 4, 4, 4):
-            strangers.append(opened.enter_context(live.connect()))
-            strangers[-1].sendall(head.encode())
-            # The known caller, and three strangers at most.
-            wait_until(partial(is_answering, live, count))
-        # The two oldest strangers are closed, and the known caller may be slow.
-        assert [receive_all(each) for each in strangers[:2]] == [b"", b""]
-        assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        honest.sendall(b"{}")
-        assert honest.recv(65536).startswith(b"HTTP/1.1 422")
-    wait_until(lambda: not answering)
+    with serving(live.cluster, ConnectionBounds(strangers_max=3)) as limited:
+        answering = limited.limits.answering
+        with ExitStack() as opened:
+            honest = opened.enter_context(limited.connect())
+            honest.sendall(known.encode())
+            wait_until(lambda: len(answering) == 1)
+            wait_until(lambda: next(iter(answering.values())).is_known())
+            strangers = []
+            for count in (2, 3, 4, 4, 4):
+                strangers.append(opened.enter_context(limited.connect()))
+                strangers[-1].sendall(head.encode())
+                # The known caller, and three strangers at most.
+                wait_until(partial(is_answering, limited, count))
+            # The two oldest strangers are closed, and the known caller may be slow.
+            assert [receive_all(each) for each in strangers[:2]] == [b"", b""]
+            assert statuses(limited.ask("GET /experiments", TOKEN)) == [200]
+            honest.sendall(b"{}")
+            assert honest.recv(65536).startswith(b"HTTP/1.1 422")
+        wait_until(lambda: not answering)
 
 
-def test_known_callers_may_idle_longer_than_strangers(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # All connections of earlier tests are closed.
-    wait_until(lambda: not live.limits.waiting)
-    monkeypatch.setattr(connections, "WAITING_MAX", 4)
-    with ExitStack() as opened:
-        known = opened.enter_context(live.connect())
-        assert ask_and_stay(live, known) == 200
-        silent = [opened.enter_context(live.connect()) for _ in range(6)]
+def test_known_callers_may_idle_longer_than_strangers(live: Live) -> None:
+    with (
+        serving(live.cluster, ConnectionBounds(waiting_max=4)) as limited,
+        ExitStack() as opened,
+    ):
+        # The connections of the start are closed.
+        wait_until(lambda: not limited.limits.waiting)
+        known = opened.enter_context(limited.connect())
+        assert ask_and_stay(limited, known) == 200
+        silent = [opened.enter_context(limited.connect()) for _ in range(6)]
         # Of seven idle connections, the three strangers that have been idle longest are closed.
         assert [receive_all(each) for each in silent[:3]] == [b"", b"", b""]
-        assert ask_and_stay(live, known) == 200
+        assert ask_and_stay(limited, known) == 200
 
 
 def ask_and_stay(live: Live, connection: socket.socket) -> int:
@@ -158,28 +168,35 @@ def ask_and_stay(live: Live, connection: socket.socket) -> int:
     return answer.status
 
 
+class WaitingTokens:
+    """Tokens that a caller gets only after `may_answer` is set."""
+
+    def __init__(self, tokens: TokenStore) -> None:
+        self.may_answer = threading.Event()
+        self._tokens = tokens
+
+    def find_principal(self, digest: str) -> Principal | None:
+        assert self.may_answer.wait(ANSWER_SECONDS_MAX)
+        return self._tokens.find_principal(digest)
+
+
 @pytest.mark.parametrize("is_body_late", [False, True])
-def test_caller_that_waits_for_a_thread_is_not_a_stranger(
-    live: Live, monkeypatch: pytest.MonkeyPatch, is_body_late: bool
-) -> None:
-    monkeypatch.setattr(connections, "STRANGERS_MAX", 1)
-    may_answer = threading.Event()
-
-    def wait_and_authenticate(tokens: TokenStore, token: str) -> Principal:
-        assert may_answer.wait(ANSWER_SECONDS_MAX)
-        return authenticate(tokens, token)
-
-    monkeypatch.setattr("control_plane.api.route_guards.authenticate", wait_and_authenticate)
+def test_caller_that_waits_for_a_thread_is_not_a_stranger(live: Live, is_body_late: bool) -> None:
+    tokens = WaitingTokens(live.cluster.services.tokens)
+    services = replace(live.cluster.services, tokens=tokens)
     # More than the server reads before a handler asks for the body.
     body = json.dumps({"sha256": "0" * 64, "size": 1, "x": "y" * 150_000}).encode()
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n\r\n"
-    with ExitStack() as opened:
+    with (
+        serving(live.cluster, ConnectionBounds(strangers_max=1), services=services) as limited,
+        ExitStack() as opened,
+    ):
         callers = []
         for count in (1, 2, 3):
-            callers.append(opened.enter_context(live.connect()))
+            callers.append(opened.enter_context(limited.connect()))
             callers[-1].sendall(head.encode() + (b"" if is_body_late else body))
-            wait_until(partial(is_answering, live, count))
-        may_answer.set()
+            wait_until(partial(is_answering, limited, count))
+        tokens.may_answer.set()
         for caller in callers:
             if is_body_late:
                 caller.sendall(body)

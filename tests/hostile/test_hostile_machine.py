@@ -300,20 +300,17 @@ def test_damaged_table_is_refused_by_the_next_server(cluster: EmbeddedCluster) -
     assert refusal.startswith(f"the state table {path} cannot be used: database disk image is malf")
 
 
-def test_client_retries_after_a_full_disk(
-    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_retries_after_a_full_disk(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client: Client = cluster.start()
     model = model_dir(tmp_path / "model")
-    refusals = []
+    pauses: list[float] = []
 
-    def lift_limit(failures: int) -> float:
-        refusals.append(failures)
+    def lift_limit(seconds: float) -> None:
+        pauses.append(seconds)
         limit(server_pid(cluster))
-        return 0.0
 
-    monkeypatch.setattr("detcloud.shared.http.backoff_seconds", lift_limit)
+    client.http = Transport(client.http.base_url, client.http.token, sleep=lift_limit)
     limit(server_pid(cluster), 0)
     experiment = client.create_experiment(config(trials=1), model)
-    assert refusals == [1]
+    assert len(pauses) == 1
     assert [one.id for one in client.experiments()] == [experiment.id]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.api import request_limits as limits
-from local_cluster import connections
-from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
+from control_plane.api.request_bounds import RequestBounds
+from local_cluster.connections import DEFAULT_BOUNDS, ConnectionBounds
+from tests.hostile.live_server import TOKEN, Live, receive_all, serving, statuses
 from tests.integration.embedded_cluster import EmbeddedCluster
 from tests.patience import poll_until, wait_until
 from tests.unit.api.cluster import TOKENS, V1
@@ -167,10 +168,11 @@ def test_request_with_two_idempotency_keys_is_refused(live: Live) -> None:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the server's time limits for tests."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS_MAX", 0.4)
-    monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.4)
+def hasty(live: Live) -> Iterator[Live]:
+    """Yield a server with short time limits."""
+    bounds = ConnectionBounds(head_seconds_max=0.4)
+    with serving(live.cluster, bounds, RequestBounds(body_seconds_max=0.4)) as server:
+        yield server
 
 
 def send_slowly(live: Live, first: bytes) -> tuple[bytes, float]:
@@ -200,45 +202,41 @@ def send_slowly(live: Live, first: bytes) -> tuple[bytes, float]:
         return content, time.monotonic() - began
 
 
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("sent", ["", "GET", "GET / HTTP/1.1\r\nX: ", "POST /x HTTP/1.1\r\nHost:"])
-def test_slow_head_is_cut_off(live: Live, sent: str) -> None:
-    content, seconds = send_slowly(live, sent.encode())
+def test_slow_head_is_cut_off(hasty: Live, sent: str) -> None:
+    content, seconds = send_slowly(hasty, sent.encode())
     assert content == b""
     assert seconds > 0.3
 
 
-@pytest.mark.usefixtures("hasty")
-def test_slow_second_head_is_cut_off(live: Live) -> None:
-    first = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\nGET "
-    content, _ = send_slowly(live, first.encode())
+def test_slow_second_head_is_cut_off(hasty: Live) -> None:
+    first = f"GET {V1}/health HTTP/1.1\r\n{hasty.host}\r\nGET "
+    content, _ = send_slowly(hasty, first.encode())
     assert statuses(content) == [200]
 
 
-@pytest.mark.usefixtures("hasty")
-def test_slow_body_is_refused(live: Live) -> None:
-    head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 10000\r\n\r\n"
-    content, _ = send_slowly(live, head.encode())
+def test_slow_body_is_refused(hasty: Live) -> None:
+    head = f"POST {V1}/model-code HTTP/1.1\r\n{hasty.host}{TOKEN}Content-Length: 10000\r\n\r\n"
+    content, _ = send_slowly(hasty, head.encode())
     # Not 4xx: an agent would never repeat such a call.
     assert statuses(content)[:1] == [503]
     assert b"the body arrived too slowly" in content
 
 
-@pytest.mark.usefixtures("hasty")
-def test_unwanted_slow_body_is_cut_off(live: Live) -> None:
-    head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}Content-Length: 10000000\r\n\r\n"
-    content, _ = send_slowly(live, head.encode())
+def test_unwanted_slow_body_is_cut_off(hasty: Live) -> None:
+    head = f"POST {V1}/model-code HTTP/1.1\r\n{hasty.host}Content-Length: 10000000\r\n\r\n"
+    content, _ = send_slowly(hasty, head.encode())
     assert statuses(content) == [401]
 
 
-def test_body_at_the_required_speed_is_accepted(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BODY_SECONDS_MAX", 0.2)
+def test_body_at_the_required_speed_is_accepted(live: Live) -> None:
     body = json.dumps({"sha256": "0" * 64, "size": 10, "x": "y" * 400_000}).encode()
     head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
-    with live.connect() as connection:
+    with (
+        serving(live.cluster, requests=RequestBounds(body_seconds_max=0.2)) as hasty,
+        hasty.connect() as connection,
+    ):
         connection.sendall(head.encode())
         # 400 KB in 1 s; the limit is 0.2 s and a second for each 16 KiB: 25 s.
         for start in range(0, len(body), 40_000):
@@ -249,14 +247,14 @@ def test_body_at_the_required_speed_is_accepted(
 
 
 def test_silent_connections_block_no_other_caller(live: Live) -> None:
-    silent = [live.connect() for _ in range(2 * connections.WAITING_MAX)]
+    silent = [live.connect() for _ in range(2 * DEFAULT_BOUNDS.waiting_max)]
     try:
         for connection in silent[::2]:
             connection.sendall(b"GET / HTTP/1.1\r\nX: ")
         for _ in range(5):
             assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         # The longest-waiting connections are closed.
-        assert len(live.limits.waiting) <= connections.WAITING_MAX
+        assert len(live.limits.waiting) <= DEFAULT_BOUNDS.waiting_max
         assert receive_all(silent[0]) == b""
     finally:
         for connection in silent:
@@ -267,13 +265,13 @@ def test_idle_connections_after_an_answer_block_no_other_caller(live: Live) -> N
     request = f"GET {V1}/health HTTP/1.1\r\n{live.host}\r\n".encode()
     stay = []
     try:
-        for _ in range(connections.WAITING_MAX + 50):
+        for _ in range(DEFAULT_BOUNDS.waiting_max + 50):
             connection = live.connect()
             stay.append(connection)
             connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
-        assert len(live.limits.waiting) <= connections.WAITING_MAX
+        assert len(live.limits.waiting) <= DEFAULT_BOUNDS.waiting_max
     finally:
         for connection in stay:
             connection.close()

@@ -15,7 +15,6 @@ from control_plane.actors import addresses
 from control_plane.actors.metadata_edits import METADATA_EDITS
 from control_plane.agents.sessions import ENVIRONMENT, INTENTS, TRIAL_METADATA
 from control_plane.state.table import Expect, Key, Put
-from control_plane.usecases import upload_completion
 from tests.hostile.api_doors import MARK
 from tests.hostile.hostile_values import deep_mixture, deep_object
 from tests.hostile.trial_doors import ManifestDoor
@@ -172,15 +171,13 @@ def test_damaged_line_of_a_trial_blocks_no_request(
 
 @pytest.mark.parametrize("depth", [199, 200, 240, 252])
 def test_upload_of_an_older_version_is_listed_replayed_and_deleted(
-    cluster: Cluster, agent: Agent, depth: int, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, agent: Agent, depth: int
 ) -> None:
     # Older versions recorded metadata of any depth that the encoder took.
-    monkeypatch.setattr(upload_completion, "parse_body", json.loads)
-    monkeypatch.setattr(upload_completion, "check_value", lambda *_, **__: None)
     door = ManifestDoor(cluster)
     manifest = {**door.manifest(), "metadata": MARK}
     text = json.dumps(manifest).encode().replace(json.dumps(MARK).encode(), deep_object(depth))
-    answer = door.complete(text)
+    answer = door.record(text, json.loads(deep_object(depth)))
     assert (answer.status, answer.json["metadata_damage"][:4]) == (200, "a.a.")
     check_everything_answers(cluster)
     replay = cluster.get("/experiments/1/replay")

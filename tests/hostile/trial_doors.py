@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from control_plane.access.principals import Role
+from control_plane.actors import addresses
+from control_plane.actors.messages.trial import CheckpointUploaded
+from control_plane.actors.records import CheckpointRef
 from tests.hostile.api_doors import BEGUN, MARK, RECORDED, SHA256, HostileCluster
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -35,16 +38,33 @@ class ManifestDoor:
 
     def complete(self, manifest: bytes) -> Answer:
         """Upload the manifest and complete the upload; return the answer."""
+        path, digest = self._upload(manifest)
+        return self._cluster.post(f"{path}/complete", {"manifest_sha256": digest})
+
+    def record(self, manifest: bytes, metadata: Mapping[str, Any]) -> Answer:
+        """Upload the manifest, and record the metadata unchecked, as older versions did.
+
+        Return the answer to a request for the checkpoint.
+        """
+        path, digest = self._upload(manifest)
+        uuid = path.rpartition("/")[2]
+        checkpoint = CheckpointRef(uuid, 1, 1, f"1/1/0/{uuid}", digest)
+        message = CheckpointUploaded(checkpoint, 0, 0, "user-1", metadata)
+        self._cluster.services.engine.execute_command(addresses.trial(1), message)
+        return self._cluster.get(f"/checkpoints/{uuid}")
+
+    def _upload(self, manifest: bytes) -> tuple[str, str]:
+        """Upload a manifest. Return the path of the upload, and the digest of the manifest."""
         uuid, digest = self._uuid, hashlib.sha256(manifest).hexdigest()
         self._uploads += 1
         begun = self._cluster.post("/checkpoint-uploads", {"trial_id": 1, "uuid": uuid})
         assert begun.status == 200, begun.body
-        path = f"{V1}/checkpoint-uploads/1/{uuid}"
+        path = f"/checkpoint-uploads/1/{uuid}"
         query = f"content?path=manifest.json&sha256={digest}"
         token = TOKENS[Role.USER]
-        sent = call(self._cluster.app, "PUT", f"{path}/{query}", token=token, body=manifest)
+        sent = call(self._cluster.app, "PUT", f"{V1}{path}/{query}", token=token, body=manifest)
         assert sent.status < 300, sent.body
-        return self._cluster.post(path.removeprefix(V1) + "/complete", {"manifest_sha256": digest})
+        return path, digest
 
     @property
     def _uuid(self) -> str:

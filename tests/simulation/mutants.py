@@ -3,7 +3,7 @@
 A mutant names the faults under which a simulated cluster must break an invariant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -78,49 +78,52 @@ def combine_patches(*patches: Patch) -> Patch:
     return apply
 
 
-def share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def share_one_token() -> Patch:
     """Give all launches an equal token, in all zones."""
     new_intents = launcher.Launcher.new_intents
 
     def intents_with_one_token(self: Any, launches: Any) -> Any:
         return [replace(intent, token="token") for intent in new_intents(self, launches)]
 
-    monkeypatch.setattr(launcher.Launcher, "new_intents", intents_with_one_token)
+    return patch_attribute(launcher.Launcher, "new_intents", intents_with_one_token)
 
 
-def renew_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+class TokenRenamingCloud:
+    """A cloud that replaces the token of each launch by a new one."""
+
+    def __init__(self, cloud: CloudProvider, numbers: Iterator[int]) -> None:
+        self._cloud = cloud
+        self._numbers = numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cloud, name)
+
+    def launch(self, request: Any) -> Any:
+        return self._cloud.launch(replace(request, token=f"{next(self._numbers)}"))
+
+
+def renew_token_each_time() -> Patch:
     """Retry unanswered launches with a new token."""
-    numbers = iter(range(10**6))
-
-    class TokenRenamingCloud:
-        def __init__(self, cloud: CloudProvider) -> None:
-            self._cloud = cloud
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._cloud, name)
-
-        def launch(self, request: Any) -> Any:
-            return self._cloud.launch(replace(request, token=f"{next(numbers)}"))
-
-    attempt = launcher.Launcher.attempt
+    numbers, attempt = iter(range(10**6)), launcher.Launcher.attempt
 
     def attempt_with_new_token(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
-        return attempt(self, TokenRenamingCloud(cloud), intent, **named)
+        renaming: Any = TokenRenamingCloud(cloud, numbers)
+        return attempt(self, renaming, intent, **named)
 
-    monkeypatch.setattr(launcher.Launcher, "attempt", attempt_with_new_token)
+    return patch_attribute(launcher.Launcher, "attempt", attempt_with_new_token)
 
 
-def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def ignore_pending_launches() -> Patch:
     """Hide pending launches from the fleet snapshot."""
     seen = reconcile_pass.ReconcilePass._fleet_snapshot
-    monkeypatch.setattr(
+    return patch_attribute(
         reconcile_pass.ReconcilePass,
         "_fleet_snapshot",
         lambda *given: replace(seen(*given), pending=()),
     )
 
 
-def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def launch_for_gangs_again() -> Patch:
     """Ignore idle connected agents when sizing launches for gangs."""
     size_gangs = sizing._launches_for_gangs
 
@@ -130,7 +133,7 @@ def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
         starting = [item for item in capacity if not item.is_connected]
         return size_gangs(demand, shapes, offering, starting, *more)
 
-    monkeypatch.setattr(sizing, "_launches_for_gangs", size_without_agents)
+    return patch_attribute(sizing, "_launches_for_gangs", size_without_agents)
 
 
 def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:
@@ -306,16 +309,16 @@ MUTANTS = (
         HEAVY,
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
-    Mutant("no distinct launch tokens", share_one_token, CLOUDY, "belongs to another request"),
-    Mutant("no launches under way", ignore_pending_launches, CLOUDY, "it may have", first_seed=5),
+    Mutant("no distinct launch tokens", share_one_token(), CLOUDY, "belongs to another request"),
+    Mutant("no launches under way", ignore_pending_launches(), CLOUDY, "it may have", first_seed=5),
     Mutant("no sweep", unswept, SOLD_OUT, "is nobody's", first_seed=4),
     Mutant(
         "no frozen token and no sweep",
-        combine_patches(renew_token_each_time, unswept),
+        combine_patches(renew_token_each_time(), unswept),
         CLOUDY,
         "is nobody's",
     ),
-    Mutant("no idle agents for gangs", launch_for_gangs_again, CALM, "never at rest", ROOMY, 6),
+    Mutant("no idle agents for gangs", launch_for_gangs_again(), CALM, "never at rest", ROOMY, 6),
     Mutant(
         "no spot request on on-demand instances",
         patch_attribute(sizing.FreeCapacity, "may_serve", serve_own_market_only),

@@ -50,8 +50,8 @@ class Disk:
         watched = SimpleNamespace(**vars(os))
         watched.unlink = partial(self.remove, os.unlink)
         watched.rmdir = partial(self.remove, os.rmdir)
-        monkeypatch.setattr(folders, "os", watched)
-        monkeypatch.setattr(directory, "os", watched)
+        for module in (folders, directory):
+            monkeypatch.setattr(module, "os", watched)
 
 
 @pytest.fixture(scope="module")

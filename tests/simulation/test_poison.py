@@ -1,8 +1,7 @@
 """Tests of messages that fail in every fold: dead letters delay only the affected actor."""
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,14 +11,14 @@ from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
 from control_plane.actors.messages.trial import ValidationReported, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
-from control_plane.engine import actor_types, due_rows, mailbox
-from control_plane.engine.actor_types import ActorType
+from control_plane.engine import due_rows, mailbox
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.table import Expect, Key, Put
 from simulator.faults.table_faults import Crash, CrashingTable
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import SteppedCluster
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 from tests.simulation.mailed_messages import put_mail
 from tests.simulation.scenarios import hold
@@ -40,7 +39,6 @@ def poison(
 
     Return a list that gets the time of each raise in milliseconds.
     """
-    healthy = actor_types.ACTOR_TYPES[kind]
     raised: list[int] = []
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
@@ -49,11 +47,7 @@ def poison(
             raise error
         return healthy.step(state, message, context)
 
-    poisoned: Mapping[str, ActorType] = {
-        **actor_types.ACTOR_TYPES,
-        kind: replace(healthy, step=step),
-    }
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", poisoned)
+    healthy = change_actor_type(monkeypatch, kind, step=step)
     return raised
 
 

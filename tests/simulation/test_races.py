@@ -44,6 +44,7 @@ from simulator.faults.table_faults import (
 from simulator.machines.machine_agent import AgentCalls
 from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import TICK_TASKS, SteppedCluster, SteppedHost
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
@@ -368,19 +369,13 @@ def test_prolonged_row_does_not_expire_by_a_stale_index(cluster: SteppedCluster)
 def test_timer_fires_once(
     cluster: SteppedCluster, monkeypatch: pytest.MonkeyPatch, crash_at: int
 ) -> None:
-    healthy = actor_types.ACTOR_TYPES["trial"]
-
     def step(state: Any, message: Any, context: StepContext) -> Any:
         if isinstance(message, TrialCreated):
             context.set_timer(context.now_ms + 7_000, WorkAssigned(8, False))
             context.set_timer(context.now_ms + 9_000, WorkAssigned(9, False))
         return healthy.step(state, message, context)
 
-    monkeypatch.setattr(
-        actor_types,
-        "ACTOR_TYPES",
-        {**actor_types.ACTOR_TYPES, "trial": replace(healthy, step=step)},
-    )
+    healthy = change_actor_type(monkeypatch, "trial", step=step)
     cluster.submit(1)
     other = cluster.boot()
     fired: dict[int, list[int]] = {}

@@ -21,7 +21,6 @@ from simulator.faults.fault_rates import (
     parse_fault_names,
     sample_fault_rates,
 )
-from simulator.seeded import searches
 from simulator.seeded.runs import (
     Plan,
     outcome_writer,
@@ -126,15 +125,13 @@ def test_command_rejects_unknown_fault_by_name(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_search_in_epochs_ends_like_the_search_in_batches(
-    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_search_in_epochs_ends_like_the_search_in_batches(seed: int, tmp_path: Path) -> None:
     ends_by_unit = []
     for share in (0.0, 1.0):
-        monkeypatch.setattr(searches, "IN_EPOCHS", share)
+        size = replace(SMALL.size, epochs_share=share)
         home = tmp_path / str(share)
         home.mkdir()
-        cluster = SimulatedCluster(seed, NO_FAULTS, SMALL.size, home)
+        cluster = SimulatedCluster(seed, NO_FAULTS, size, home)
         cluster.run()
         assert all(
             actor_state.counts_epochs == share
@@ -149,7 +146,7 @@ def test_search_in_epochs_ends_like_the_search_in_batches(
     assert ends_by_unit[0] == ends_by_unit[1]
 
 
-def test_invariants_hold_in_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searches, "IN_EPOCHS", 1.0)
+def test_invariants_hold_in_epochs() -> None:
+    plan = replace(SMALL, size=replace(SMALL.size, epochs_share=1.0))
     for seed in range(FIRST, FIRST + 6):
-        assert run_seed(seed, SMALL).violation == "", f"seed {seed}"
+        assert run_seed(seed, plan).violation == "", f"seed {seed}"

@@ -23,7 +23,7 @@ def list_workspaces(services: ServicesParameter) -> projects.WorkspaceList:
 
     The newest 20,000 experiments are counted, without commands, notebooks and shells.
     """
-    return projects.list_workspaces(services.table)
+    return projects.list_workspaces(services)
 
 
 @router.get("/projects")
@@ -35,4 +35,4 @@ def list_projects(services: ServicesParameter, workspace: GroupName = None) -> p
     an unknown workspace is empty. Error: `invalid` for an invalid name.
     """
     check_group_name("workspace", workspace)
-    return projects.list_projects(services.table, workspace)
+    return projects.list_projects(services, workspace)

@@ -42,6 +42,7 @@ def obtain_join_token(
     make_proof: Callable[[str], IdentityProof],
     log_line: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
+    connect: Callable[[str, None], Transport] = Transport,
 ) -> str:
     """Return the instance's join token after the cluster has accepted the proof.
 
@@ -56,6 +57,7 @@ def obtain_join_token(
         make_proof: returns a proof for the token's SHA-256, or raises OSError for a retry.
         log_line: writes to the agent's log.
         sleep: pauses for a number of seconds.
+        connect: opens a connection to the API, without a token.
 
     Raises:
         IdentityRefused: the cluster answered 401, 403 or 422.
@@ -69,7 +71,7 @@ def obtain_join_token(
     failures = 0
     while True:
         try:
-            _send_proof(url, pool, digest, make_proof(digest))
+            _send_proof(connect(url, None), pool, digest, make_proof(digest))
         except ApiError as error:
             if error.status in (401, 403, 422):
                 raise IdentityRefused(error.message) from error
@@ -94,9 +96,8 @@ def _write_token(path: Path, token: str) -> None:
     partial.replace(path)
 
 
-def _send_proof(url: str, pool: str, digest: str, proof: IdentityProof) -> None:
+def _send_proof(client: Transport, pool: str, digest: str, proof: IdentityProof) -> None:
     body = {"resource_pool": pool, "token_sha256": digest, **proof.fields}
-    client = Transport(url, None)
     try:
         client.request("PUT", f"/api/v1/instances/{proof.instance_id}/identity", body, retry=False)
     finally:

@@ -13,6 +13,7 @@ from detcloud.agent.join_token import IdentityProof, obtain_join_token
 from tests.emulators.deployment import Deployment, Stack
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.cluster_steps import POOL, pools_text, ticks_stopped, wait_until
+from tests.end_to_end.instance_tokens import Overheard
 
 _OFFERINGS = """[
         {instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1},
@@ -60,7 +61,7 @@ def prove(to: Stack, machine: Machine, kept: Path) -> str:
     def make_proof(digest: str) -> IdentityProof:
         return sign_identity(to.outputs["cluster"], digest, metadata)
 
-    return obtain_join_token(kept, to.url, POOL, make_proof, lambda line: None)
+    return obtain_join_token(kept, to.url, POOL, make_proof, lambda line: None, connect=Overheard)
 
 
 @contextmanager

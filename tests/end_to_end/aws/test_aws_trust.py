@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.tokens import token_digest
-from detcloud.agent import join_token
 from detcloud.agent.join_token import IdentityRefused
 from tests.emulators.deployment import Deployment, Stack
 from tests.emulators.ec2.machine import Machine
@@ -44,7 +43,6 @@ def test_credentials_of_an_instance_are_not_transferable_and_expire_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployment.aws.url)
-    monkeypatch.setattr(join_token, "Transport", Overheard)
     joins = prove(deployment, instance, tmp_path / "join.token")
     proof = Overheard.bodies[-1]
 

@@ -10,7 +10,6 @@ import pytest
 
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import Key
-from detcloud.agent import join_token
 from detcloud.agent.gcp.instance_identity import request_identity
 from detcloud.agent.gcp.metadata import GceMetadata
 from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_join_token
@@ -62,7 +61,9 @@ def prove(deployment: GcpDeployment, host: str, kept: Path) -> str:
     def make_proof(digest: str) -> IdentityProof:
         return request_identity(cluster, digest, metadata)
 
-    return obtain_join_token(kept, deployment.url, POOL, make_proof, lambda line: None)
+    return obtain_join_token(
+        kept, deployment.url, POOL, make_proof, lambda line: None, connect=Overheard
+    )
 
 
 def test_credentials_of_a_machine_are_not_transferable_and_expire_at_the_end(
@@ -70,9 +71,7 @@ def test_credentials_of_a_machine_are_not_transferable_and_expire_at_the_end(
     person: Laptop,
     machine: Machine,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(join_token, "Transport", Overheard)
     with metadata_server(deployment.machines.describe_metadata(machine)) as host:
         joins = prove(deployment, host, tmp_path / "join.token")
         proof = Overheard.bodies[-1]

@@ -1,6 +1,7 @@
 """Rows and messages of releases before the continuation of experiments can still be decoded."""
 
 import json
+from typing import Any
 
 from control_plane.actors import era_rules as rules
 from control_plane.actors.experiment.listing import Figures, decode_listing
@@ -19,7 +20,7 @@ from control_plane.actors.pool import agent_slots, job_queue
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.records import Availability, Retention, Status
 from control_plane.actors.trial.state import TrialState
-from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.actor_types import ActorType, actor_type_at
 from control_plane.scheduling.model import Placement
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan, trial_created
@@ -105,17 +106,23 @@ def test_messages_of_an_older_release_are_decoded() -> None:
     assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(4, 1, 2, "t", group=0)
 
 
+def all_fields(actor_type: ActorType, message: object) -> dict[str, Any]:
+    """Return the stored fields of a message, defaults included."""
+    name, body = actor_type.encode_message(message)
+    fields = actor_type.encode_message_with_defaults(name, json.loads(body))
+    found: dict[str, Any] = json.loads(fields)
+    return found
+
+
 def test_submissions_and_creations_of_an_older_release_are_decoded() -> None:
     message = experiment_submitted(random_plan(2))
-    fields = json.loads(
-        EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message, by_alias=True)
-    )
+    fields = all_fields(EXPERIMENT, message)
     for name in ("retention", "warm_start", "rules"):
         del fields[name]
     assert EXPERIMENT.decode_message("ExperimentSubmitted", fields) == message
     assert isinstance(message, ExperimentSubmitted)
     first = trial_created()
-    fields = json.loads(TRIAL._message_adapters["TrialCreated"].dump_json(first, by_alias=True))
+    fields = all_fields(TRIAL, first)
     del fields["life"]
     assert TRIAL.decode_message("TrialCreated", fields) == first
     assert isinstance(first, TrialCreated)

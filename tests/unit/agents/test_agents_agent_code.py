@@ -7,17 +7,13 @@ import sys
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from control_plane.agents.agent_code import AgentCode, agent_code, agent_code_key, keep_agent_code
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from tests.patience import PROCESS_SECONDS_MAX
 
 
-def test_archives_of_earlier_versions_stay_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archives_of_earlier_versions_stay_stored(tmp_path: Path) -> None:
     objects = DirectoryObjectStore(tmp_path, HmacUrlSigner(b"s" * 32))
     keep_agent_code(objects)
     keep_agent_code(objects)
@@ -25,8 +21,7 @@ def test_archives_of_earlier_versions_stay_stored(
     # A second deployment, with other code.
     content = b"another version"
     other = AgentCode(content, hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr("control_plane.agents.agent_code.agent_code", lambda: other)
-    keep_agent_code(objects)
+    keep_agent_code(objects, other)
     for code in (before, other):
         assert b"".join(objects.get(agent_code_key(code.sha256))) == code.content
 

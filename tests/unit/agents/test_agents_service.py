@@ -3,8 +3,9 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
 from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row, instance_key
@@ -103,6 +105,7 @@ class Site:
     service: AgentService
     objects: Objects
     now_ms: int = 1_000_000
+    engine_seconds: Iterator[float] = field(default_factory=lambda: repeat(0.0))
 
     def submit(self, trials: int, slots: int = 1) -> None:
         message = replace(
@@ -123,7 +126,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
-    engine = Engine(table, lambda: made.now_ms, UNHURRIED)
+    engine = Engine(table, lambda: made.now_ms, EngineTiming(lambda: next(made.engine_seconds)))
     objects = Objects(tmp_path / "objects", HmacUrlSigner(b"s" * 32))
     service = AgentService(
         engine,
@@ -244,20 +247,18 @@ def test_vanished_allocation_is_lost_and_restarted(site: Site) -> None:
     assert [entry["allocation"] for entry in answer.desired] == ["1.2"]
 
 
-def test_forgotten_allocation_with_reported_exit_is_not_lost(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgotten_allocation_with_reported_exit_is_not_lost(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     # The host has no time left to advance the trial. The trial's mail waits for the tick.
-    monkeypatch.setattr(site.engine, "advance_after_commit", lambda addresses: None)
+    site.engine_seconds = count(0.0, 3600.0)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
     before = site.table.get(Key("sessions", "a"))
     for _ in range(3):
         site.service.sync("a", SyncRequest(epoch))
-    assert site.table.get(Key("sessions", "a")) == before
-    monkeypatch.undo()
+    assert (site.table.get(Key("sessions", "a")), site.trial().restarts) == (before, 0)
+    site.engine_seconds = repeat(0.0)
     site.engine.advance_until_idle(("trial#1",))
     assert (site.trial().losses, site.trial().restarts) == (0, 1)
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from tests.patience import wait_until
 
 
 @contextmanager
-def serve_app(app: FastAPI) -> Iterator[str]:
+def serve_app(app: ASGIApp) -> Iterator[str]:
     """Serve the application in a thread, yield the address, and stop the server at the end."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)

@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from control_plane.access.tokens import StaticTokens, token_digest
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.long_polls import LongPollRegistry
+from control_plane.api.app import create_app
 from control_plane.api.owned_objects import only_own
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.checkpoint_stores.types.directory import Directory
@@ -26,6 +27,7 @@ from control_plane.fleet.rows import FLEETS, encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
+from control_plane.query_limits import QueryLimits
 from control_plane.services import Services
 from control_plane.state.table import Expect, Key, Put
 from lambdas import builder
@@ -105,6 +107,12 @@ def build_cluster(root: Path, providers: frozenset[str] = frozenset(), **parts: 
         adapters.long_polls,
         adapters.stopped_clock,
     )
+
+
+def limit_queries(cluster: Cluster, **limits: Any) -> Cluster:
+    """Return the cluster with an API that has these `QueryLimits`."""
+    services = replace(cluster.services, limits=QueryLimits(**limits))
+    return replace(cluster, services=services, app=create_app(services))
 
 
 def put_instance(cluster: Cluster, row: InstanceRow, provider_type: str) -> None:

@@ -2,6 +2,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +12,7 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentDeclaredLost
 from control_plane.agents.failed_syncs import FAILED_SYNC
 from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
+from control_plane.agents.service import AgentService
 from control_plane.api.app import create_app
 from control_plane.api.routes.agents import HOLD_MS_MAX, SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
@@ -163,19 +165,26 @@ def test_probe_of_the_sync_route_is_refused(cluster: Cluster) -> None:
     assert call(cluster.app, "POST", PATH, content={}).status == REFUSED
 
 
-def test_records_internal_errors_of_syncs_but_no_refusals(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class BrokenAgents(AgentService):
+    """A service with an error in every sync."""
+
+    def sync(self, *_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+
+def test_records_internal_errors_of_syncs_but_no_refusals(cluster: Cluster) -> None:
     agent = Agent(cluster)
     agent.epoch += 1
     assert agent.sync().status == 409
     assert cluster.services.table.get(FAILED_SYNC) is None
     agent.epoch -= 1
 
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("a broken sync stores nothing")
 
-    monkeypatch.setattr(cluster.services.agents, "sync", fail)
+    broken = BrokenAgents(cluster.services.engine, never, never, never)
+    services = replace(cluster.services, make_agents=lambda: broken)
+    agent.app = create_app(services)
     assert agent.sync().status == 500
     assert cluster.services.table.get(FAILED_SYNC) is not None
 
@@ -205,7 +214,7 @@ def start_held_sync(agent: Agent, answers: list[tuple[float, Answer]]) -> thread
 
     thread = threading.Thread(target=ask)
     thread.start()
-    wait_until(lambda: agent.cluster.long_polls._polls_by_address, what="a call that is held")
+    wait_until(lambda: agent.cluster.long_polls.watched_addresses(), what="a call that is held")
     return thread
 
 
@@ -283,8 +292,8 @@ def test_registry_is_empty_after_a_held_sync(cluster: Cluster) -> None:
     agent = Agent(cluster)
     agent.sync()
     agent.sync(wait_ms=50)
-    assert cluster.long_polls._polls_by_address == {}
-    assert cluster.long_polls._latest_by_agent == {}
+    assert cluster.long_polls.watched_addresses() == frozenset()
+    assert len(cluster.long_polls) == 0
 
 
 def test_nan_and_infinity_are_returned_as_strings(cluster: Cluster) -> None:

@@ -3,19 +3,19 @@
 import asyncio
 import hashlib
 import tarfile
-import threading
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from anyio import to_thread
 
 from control_plane.access.principals import Role
-from control_plane.objects.code_archives import CodeArchives, CodeFile
 from control_plane.objects.store import model_code_key
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, Cluster, archive, archive_of
 from tests.unit.api.exchange import HOST, Answer, exchange
+from tests.unit.api.slow_objects import with_slow_objects
 
 CODE = "/experiments/1/code"
 CANARY = '<img src=x onerror="alert(1)">.py'
@@ -104,27 +104,13 @@ def test_invalid_stored_archive_is_a_conflict_with_the_reason(cluster: Cluster) 
         assert "'model.py': links are not accepted" in answer.json["error"]["message"]
 
 
-def test_slow_archive_read_blocks_only_uncached_reads(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_reading, may_end = threading.Event(), threading.Event()
-    at_once: list[int] = []
-    read_all = CodeArchives.list_files
-
-    def read_slowly(archives: CodeArchives, digest: str) -> tuple[CodeFile, ...]:
-        if not archives.has_kept(digest):
-            at_once.append(1)
-            is_reading.set()
-            assert may_end.wait(ANSWER_SECONDS_MAX)
-            assert len(at_once) == 1, "two archives are read at once"
-            at_once.pop()
-        return read_all(archives, digest)
-
+def test_slow_archive_read_blocks_only_uncached_reads(cluster: Cluster, tmp_path: Path) -> None:
+    cluster, objects = with_slow_objects(cluster, tmp_path / "slow")
     submit(cluster, archive())
     assert cluster.get(CODE).status == 200
     for name in ("a", "b", "c"):
         submit(cluster, archive(name))
-    monkeypatch.setattr(CodeArchives, "list_files", read_slowly)
+    objects.is_slow = True
     headers = [("host", HOST), ("authorization", f"Bearer {TOKENS[Role.USER]}")]
 
     async def ask() -> tuple[Answer, list[Answer]]:
@@ -136,10 +122,10 @@ def test_slow_archive_read_blocks_only_uncached_reads(
             )
             for n in (2, 3, 4)
         ]
-        await asyncio.to_thread(is_reading.wait, ANSWER_SECONDS_MAX)
+        await asyncio.to_thread(objects.is_called.wait, ANSWER_SECONDS_MAX)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             kept = await exchange(cluster.app, "GET", f"/api/v1{CODE}", headers)
-        may_end.set()
+        objects.may_end.set()
         return kept, [await task for task in slow]
 
     kept, slow = asyncio.run(ask())

@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -5,7 +6,6 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
-from control_plane.suggestions import availability as installed
 from detcloud.shared.version import __version__
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
@@ -85,7 +85,7 @@ def test_bayesian_search_is_refused_without_optuna(
 ) -> None:
     config = CONFIG.replace("name: random", "name: bayesian")
     assert config != CONFIG
-    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     problems = details(cluster.create(config))
     assert problems["searcher.name"].endswith("on this server: pip install 'detcloud[optuna]'")
 
@@ -93,7 +93,7 @@ def test_bayesian_search_is_refused_without_optuna(
 def test_bayesian_search_is_accepted_with_a_suggestion_process(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     elsewhere = replace(cluster.services, suggests=True)
     cluster = replace(cluster, app=create_app(elsewhere), services=elsewhere)
     assert cluster.create(CONFIG.replace("name: random", "name: bayesian")).status == 201

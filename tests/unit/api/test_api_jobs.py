@@ -9,9 +9,11 @@ from control_plane.access.principals import Role
 from control_plane.fleet.records import FleetRow, Market, Offering
 from control_plane.fleet.rows import FLEETS, encode_row
 from control_plane.state.table import Expect, Key, Put, Unavailable
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import RefusingTable, recorded_table, writes_to
 
 PRIORITY = "scheduler: {type: priority, preemption: true}"
 SINGLE = """
@@ -325,26 +327,20 @@ def test_single_error_of_a_batch_keeps_the_status(cluster: Cluster) -> None:
     assert error_of(answer) == (404, "job nobody not found")
 
 
-def test_repeated_batch_applies_only_the_remaining_operations(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_batch_applies_only_the_remaining_operations(cluster: Cluster) -> None:
     configure(cluster, "other", "{}")
     first, second = submit(cluster), submit(cluster)
     body = {"operations": [{"job_id": job, "resource_pool": "other"} for job in (first, second)]}
-    command, calls = cluster.services.engine.execute_command, []
-
-    def failing(*arguments: Any, **options: Any) -> object:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise Unavailable("throttled")
-        return command(*arguments, **options)
-
-    monkeypatch.setattr(cluster.services.engine, "execute_command", failing)
+    errors = [Unavailable("throttled")]
+    cluster.services.engine.table = RefusingTable(
+        cluster.services.table, errors, writes_to("experiment#2")
+    )
     assert ask(cluster, "PATCH", "/jobs", body, "k").status == 503
     # The first job already moved: a repeated move of this job would be refused.
-    answer = ask(cluster, "PATCH", "/jobs", body, "k")
+    with recorded_table(cluster) as table:
+        answer = ask(cluster, "PATCH", "/jobs", body, "k")
     assert [job["resource_pool"] for job in answer.json["items"]] == ["other", "other"]
-    assert len(calls) == 3
+    assert not any(writes_to("experiment#1")(writes) for writes in table.commits)
     other = {"operations": [{"job_id": first, "weight": 2}]}
     assert ask(cluster, "PATCH", "/jobs", other, "k").status == 409
 
@@ -358,22 +354,16 @@ def test_repeated_move_returns_the_first_answer(cluster: Cluster) -> None:
     assert order(cluster) == [(1, 0), (2, 1)]
 
 
-def test_concurrent_moves_in_a_pool_are_serialized(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_moves_in_a_pool_are_serialized(cluster: Cluster) -> None:
     configure(cluster, "default", PRIORITY)
     jobs = [submit(cluster) for _ in range(3)]
-    command = cluster.services.engine.execute_command
-    moves: list[str] = []
 
-    def interrupt(*arguments: Any, **options: Any) -> object:
-        """Move the third job between the read and the commit of the first move."""
-        if not moves:
-            moves.append(jobs[2])
-            change(cluster, jobs[2], ahead_of=jobs[0])
-        return command(*arguments, **options)
-
-    monkeypatch.setattr(cluster.services.engine, "execute_command", interrupt)
+    # Move the third job between the read and the commit of the first move.
+    cluster.services.engine.table = InterleavingTable(
+        cluster.services.table,
+        lambda: change(cluster, jobs[2], ahead_of=jobs[0]),
+        writes_to("job-moves"),
+    )
     change(cluster, jobs[1], ahead_of=jobs[0])
     # The second move was computed again behind the third job, right ahead of the first.
     assert order(cluster) == [(3, 0), (2, 1), (1, 2)]

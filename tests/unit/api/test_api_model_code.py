@@ -1,6 +1,5 @@
 import asyncio
 import hashlib
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,12 @@ import pytest
 from anyio import to_thread
 
 from control_plane.access.principals import Role
-from control_plane.api import stored_objects
 from control_plane.api.routes.model_code import ARCHIVE_BYTES_MAX
 from control_plane.objects.store import ObjectKey
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, archive
 from tests.unit.api.exchange import HOST, Answer, call, exchange
+from tests.unit.api.slow_objects import with_slow_objects
 
 USER = TOKENS[Role.USER]
 PATH = "/api/v1/model-code"
@@ -111,23 +110,13 @@ def test_path_without_a_digest_is_refused(cluster: Cluster, name: str) -> None:
     assert call(cluster.app, "GET", f"{PATH}/{name}", token=USER).status in (404, 422)
 
 
-def test_slow_archive_check_blocks_no_other_request(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_checking, may_end = threading.Event(), threading.Event()
-    at_once: list[int] = []
-
-    def check_slowly(path: Path) -> None:
-        at_once.append(1)
-        is_checking.set()
-        assert may_end.wait(ANSWER_SECONDS_MAX)
-        assert len(at_once) == 1, "two archives are checked at once"
-        at_once.pop()
-
-    monkeypatch.setattr(stored_objects, "inspect", check_slowly)
+def test_slow_archive_check_blocks_no_other_request(cluster: Cluster, tmp_path: Path) -> None:
+    # The thread that checks an archive also stores the archive.
+    cluster, objects = with_slow_objects(cluster, tmp_path / "slow")
     contents = [archive(f"{n}.py") for n in range(3)]
     paths = [offer(cluster, content).json["upload"]["path"] for content in contents]
     host, token = ("host", HOST), ("authorization", f"Bearer {USER}")
+    objects.is_slow = True
 
     async def ask() -> tuple[Answer, list[Answer]]:
         # A single thread serves answers: a check in this thread would block all answers.
@@ -140,10 +129,10 @@ def test_slow_archive_check_blocks_no_other_request(
             )
             for path, body in zip(paths, contents, strict=True)
         ]
-        await asyncio.to_thread(is_checking.wait, ANSWER_SECONDS_MAX)
+        await asyncio.to_thread(objects.is_called.wait, ANSWER_SECONDS_MAX)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             answer = await exchange(cluster.app, "GET", "/api/v1/experiments", [host, token])
-        may_end.set()
+        objects.may_end.set()
         return answer, [await upload for upload in uploads]
 
     answer, uploads = asyncio.run(ask())

@@ -13,11 +13,10 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
 from control_plane.api.owned_objects import only_own
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Write
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import recorded_table
 from tests.unit.api.test_api_access import access_rules
 
 OWNER, ADMIN, OTHER = TOKENS[Role.USER], TOKENS[Role.ADMIN], "dct_another-users-token"
@@ -243,24 +242,15 @@ def test_changing_routes_have_a_row(cluster: Cluster) -> None:
     assert sorted(rows) == sorted(described & of_users), "a route is gone, or has several rows"
 
 
-def test_other_users_are_refused_without_a_write(
-    world: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[tuple[Write, ...]] = []
-    commit = SqliteTable.commit
-
-    def record_commit(table: SqliteTable, writes: tuple[Write, ...]) -> object:
-        written.append(writes)
-        return commit(table, writes)
-
-    monkeypatch.setattr(SqliteTable, "commit", record_commit)
+def test_other_users_are_refused_without_a_write(world: Cluster) -> None:
     for route, request in refused_calls():
-        answer = ask(world, route, request, OTHER)
+        with recorded_table(world) as table:
+            answer = ask(world, route, request, OTHER)
         assert (answer.status, answer.code) == (403, "forbidden"), (route, answer.body)
         message = answer.json["error"]["message"]
         assert "belongs to user-1" in message, route
         assert "ask user-1 or an admin" in message, route
-        assert written == [], route
+        assert table.commits == [], route
 
 
 @pytest.mark.parametrize("token", [OWNER, ADMIN], ids=["owner", "admin"])

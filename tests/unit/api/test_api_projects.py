@@ -11,9 +11,8 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.state import LISTING
 from control_plane.actors.messages.experiment import CollectionEnded, TrialMetered
 from control_plane.actors.metadata_terms import metadata_partition
-from control_plane.queries import experiment_list, projects
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.cluster import TOKENS, V1, Cluster, limit_queries
 from tests.unit.api.exchange import Answer, call
 
 SINGLE = """
@@ -95,16 +94,14 @@ def test_projects_and_workspaces_are_counted(cluster: Cluster) -> None:
     assert vision == {"workspace": "Vision", **sums}
 
 
-def test_only_the_newest_experiments_are_counted(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_newest_experiments_are_counted(cluster: Cluster) -> None:
     for _ in range(3):
         create(cluster)
-    monkeypatch.setattr(projects, "COUNTED_MAX", 2)
-    answer = cluster.get("/projects").json
+    limited = limit_queries(cluster, counted_experiments_max=2)
+    answer = limited.get("/projects").json
     assert (answer["items"][0]["experiments"], answer["left_out_before"]) == (2, 2)
-    monkeypatch.setattr(projects, "COUNTED_MAX", 3)
-    assert cluster.get("/workspaces").json["left_out_before"] is None
+    limited = limit_queries(cluster, counted_experiments_max=3)
+    assert limited.get("/workspaces").json["left_out_before"] is None
 
 
 def test_experiment_moves_between_projects(cluster: Cluster) -> None:
@@ -177,17 +174,15 @@ def test_experiments_are_found_by_metadata(cluster: Cluster) -> None:
     assert find_ids(cluster, "tags=b") == []
 
 
-def test_metadata_search_continues_at_the_cursor(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_search_continues_at_the_cursor(cluster: Cluster) -> None:
     for number in range(1, 6):
         create(cluster)
         change(cluster, number, metadata={"kind": "odd" if number % 2 else "even", "all": 1})
     # A request reads at most two of the five experiments with `all`; 5, 3 and 1 are odd.
-    monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
+    limited = limit_queries(cluster, looked_up_experiments_max=2)
     seen, cursor = [], ""
     while True:
-        answer = cluster.get(f"/experiments?metadata=all=1&metadata=kind=odd{cursor}").json
+        answer = limited.get(f"/experiments?metadata=all=1&metadata=kind=odd{cursor}").json
         seen.append([item["id"] for item in answer["items"]])
         if answer["next_cursor"] is None:
             break
@@ -334,9 +329,7 @@ def test_changed_texts_have_the_limits_of_configurations(cluster: Cluster) -> No
         assert change(cluster, 1, **fields).status == 422, list(fields)
 
 
-def test_sorted_list_returns_the_first_left_out_id(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sorted_list_returns_the_first_left_out_id(cluster: Cluster) -> None:
     for name in ("d", "c", "b", "a"):
         create(cluster, name)
     answer = cluster.get("/experiments?sort=name&order=asc&limit=3").json
@@ -345,11 +338,11 @@ def test_sorted_list_returns_the_first_left_out_id(
     rest = cluster.get(f"/experiments?sort=name&order=asc&cursor={answer['next_cursor']}").json
     assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == ([1], None)
     assert cluster.get(f"/experiments?sort=name&cursor={answer['next_cursor']}").status == 422
-    monkeypatch.setattr(experiment_list, "LISTED_MAX", 3)
+    cluster = limit_queries(cluster, listed_experiments_max=3)
     answer = cluster.get("/experiments?sort=name").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([2, 3, 4], 2)
     # Experiments without progress need no lookup; later progress is read from states.
-    monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
+    cluster = limit_queries(cluster, listed_experiments_max=3, looked_up_experiments_max=2)
     answer = cluster.get("/experiments?sort=progress").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3, 2], 2)
     for number in range(1, 5):

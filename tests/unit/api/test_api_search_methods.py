@@ -10,7 +10,7 @@ import pytest
 from control_plane.access.principals import Role
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, limit_queries
 from tests.unit.api.exchange import Answer, call
 from tests.unit.searchers.custom_search import (
     close_operation,
@@ -223,8 +223,8 @@ def test_test_run_has_no_search_events(cluster: Cluster) -> None:
     assert "is a test run: it is not driven by a search method" in answer.json["error"]["message"]
 
 
-def test_events_come_in_pages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.queries.search_events.EVENTS_PER_ANSWER", 2)
+def test_events_come_in_pages(cluster: Cluster) -> None:
+    cluster = limit_queries(cluster, search_events_max=2)
     begin_search(cluster)
     post(cluster, 1, 0, create_operation(1), create_operation(2))
     assert [event["id"] for event in read_events(cluster)] == [1, 2]

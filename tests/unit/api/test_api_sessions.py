@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +19,9 @@ from control_plane.api.sign_in_limits import (
 from control_plane.errors import RequestError
 from control_plane.state.sqlite import SqliteTable
 from control_plane.usecases.browser_sessions import CODE_MS, SESSION_MS
-from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, build_cluster
 from tests.unit.api.exchange import HOST, Answer, call, exchange
+from tests.unit.api.table_decorators import RecordedTable
 
 USER = TOKENS[Role.USER]
 LOOPBACK = ("host", "127.0.0.1:4000")
@@ -259,31 +260,20 @@ def test_concurrent_guesses_are_counted_from_the_start() -> None:
         pass
 
 
-def test_refused_codes_cause_the_same_reads(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[str] = []
-    for name in ("get", "get_many"):
-        read = getattr(SqliteTable, name)
-
-        def record_read(
-            table: SqliteTable, keys: Any, *, name: str = name, read: Any = read
-        ) -> Any:
-            reads.append(name)
-            return read(table, keys)
-
-        monkeypatch.setattr(SqliteTable, name, record_read)
+def test_refused_codes_cause_the_same_reads(tmp_path: Path) -> None:
+    table = RecordedTable(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"))
+    cluster = build_cluster(tmp_path, table=table)
     used = new_code(cluster)
     assert open_session(cluster, {"code": used}).status == 201
     made = cluster.post("/tokens", {"description": "mine"}).json
     of_revoked = new_code(cluster, made["token"])
     call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
     expired = new_code(cluster)
-    reads_by_code = set()
+    counts_by_code = []
     for code in ("dct_guess", used, of_revoked, expired):
         if code == expired:
             cluster.clock.ms += CODE_MS
-        reads.clear()
+        table.calls.clear()
         assert open_session(cluster, {"code": code}).status == 401
-        reads_by_code.add(tuple(reads))
-    assert reads_by_code == {("get", "get_many")}
+        counts_by_code.append(dict(table.calls))
+    assert counts_by_code == [{"get": 1, "get_many": 1}] * 4

@@ -207,20 +207,19 @@ def test_unprocessed_keys_are_read_again(
     table: DynamoDbTable, faulty_client: FaultyClient, name: str, pauses: list[float]
 ) -> None:
     table.commit(TWO)
-    answers = [
+    answers: list[object] = [
         {"Responses": {name: []}, "UnprocessedKeys": {name: {"Keys": [_wire(KEY), _wire(OTHER)]}}},
         {
             "Responses": {name: [{**_wire(OTHER), "r": {"N": "1"}, "b": {"B": b""}}]},
             "UnprocessedKeys": {name: {"Keys": [_wire(KEY)]}},
         },
     ]
-    whole = faulty_client._client
 
     class Partial:
         """A client with incomplete first answers."""
 
         def batch_get_item(self, **request: Any) -> Any:
-            return answers.pop(0) if answers else whole.batch_get_item(**request)
+            return answers.pop(0) if answers else faulty_client.batch_get_item(**request)
 
     partial = DynamoDbTable(Partial(), name, sleep=pauses.append)
     assert partial.get_many([KEY, OTHER]) == (Row(KEY, 1, b""), Row(OTHER, 1, b""))

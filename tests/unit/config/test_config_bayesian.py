@@ -1,7 +1,9 @@
 """The bayesian searcher: fields, plan, preview, and a server without Optuna."""
 
+import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +12,6 @@ from control_plane.config.__main__ import main
 from control_plane.config.preview import Bracket, Rung, preview_search
 from control_plane.searchers import era_rules as rules
 from control_plane.searchers.methods.bayesian import BayesianPlan
-from control_plane.suggestions import availability as installed
 from tests.unit.config.samples import (
     LENGTH,
     STEP,
@@ -55,7 +56,9 @@ def run_summary(folder: Path, searcher: dict[str, Any]) -> int:
 def test_summary_of_bayesian_search_has_the_total_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "find_spec", lambda name: ModuleSpec(name, None))
+    package = ModuleType("optuna")
+    package.__spec__ = ModuleSpec("optuna", None)
+    monkeypatch.setitem(sys.modules, "optuna", package)
     assert run_summary(tmp_path, IN_EPOCHS) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "total:           200 batches" in lines
@@ -65,7 +68,7 @@ def test_summary_of_bayesian_search_has_the_total_length(
 def test_missing_optuna_is_reported_with_the_install_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     assert run_summary(tmp_path, IN_EPOCHS) == 1
     assert capsys.readouterr().out == (
         f"{tmp_path}/config.yaml: searcher.name: searcher bayesian needs Optuna, which is not"

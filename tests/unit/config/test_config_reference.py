@@ -37,7 +37,7 @@ class UndocumentedSection(Section):
 
 def test_field_without_documentation_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"UndocumentedSection\.field has no meaning"):
-        reference._rows(UndocumentedSection)
+        reference.field_rows(UndocumentedSection)
 
 
 class BoundedSection(Section):
@@ -50,5 +50,5 @@ class BoundedSection(Section):
 
 
 def test_reference_shows_bounds_of_optional_fields() -> None:
-    text = str(list(reference._rows(BoundedSection)))
+    text = str(list(reference.field_rows(BoundedSection)))
     assert text.count("integer 0 to 19") == 2

@@ -10,13 +10,14 @@ import pytest
 from control_plane.actors.messages.experiment import PauseRequested
 from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsRequested
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
@@ -62,7 +63,6 @@ def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: st
 
 def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
     """Make the pool fail on requests of these trials; return a list that receives folded trials."""
-    healthy = actor_types.ACTOR_TYPES["pool"]
     folded: list[int] = []
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
@@ -72,9 +72,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
             folded.append(message.trial_id)
         return healthy.step(state, message, context)
 
-    monkeypatch.setattr(
-        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
-    )
+    healthy = change_actor_type(monkeypatch, "pool", step=step)
     return folded
 
 
@@ -140,17 +138,13 @@ def test_failing_message_blocks_only_messages_of_the_same_sender(
 def test_effects_of_failing_message_are_discarded(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy = actor_types.ACTOR_TYPES["pool"]
-
     def step(state: Any, message: Any, context: StepContext) -> Any:
         after = healthy.step(state, message, context)
         if isinstance(message, SlotsRequested) and message.trial_id == 2:
             raise ValueError("too late")
         return after
 
-    monkeypatch.setattr(
-        actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": replace(healthy, step=step)}
-    )
+    healthy = change_actor_type(monkeypatch, "pool", step=step)
     for n in (1, 2, 3):
         send(engine, n, n)
     engine.advance(POOL)
@@ -212,25 +206,16 @@ def test_pass_over_other_shards_ignores_the_row(engine: Engine) -> None:
     assert due_rows.process_due_rows(engine, others) == due_rows.DueRowCounts()
 
 
-def test_rows_with_attempts_are_retried_last(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_with_attempts_are_retried_last(engine: Engine, commits: list[str]) -> None:
     """A message that crashes the process must not keep the pass from other actors."""
-    order: list[str] = []
-    advance = Engine.advance
-
-    def record_advance(self: Engine, address: str, **options: Any) -> tuple[str, ...]:
-        order.append(address)
-        return advance(self, address, **options)
-
     engine.execute_command("pool#b", PoolConfigured("b"))
     send(engine, 0, 1, attempts=2)
     key = mailbox.mail_key("pool#b", 1, "s")
     encoded = [encode_message_for("pool#b", SlotsRequested(2, 1, 1, "1"))]
     engine.table.commit([mailbox.mail_write(key, "s", mailbox.FIRST, 1, encoded, NOW_MS)])
-    monkeypatch.setattr(Engine, "advance", record_advance)
+    commits.clear()
     due_rows.process_due_rows(engine)
-    assert order.index("pool#b") < order.index(POOL)
+    assert commits.index("pool#b") < commits.index(POOL)
 
 
 def test_post_message_folds_the_message(engine: Engine) -> None:

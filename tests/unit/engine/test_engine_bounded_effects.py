@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.step import CommandRefused, StepContext
-from control_plane.engine import actor_types, due_rows, mailbox
+from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD, Spill, decode_head, encode_head
@@ -29,6 +28,7 @@ from control_plane.state.table import (
     Unavailable,
 )
 from simulator.faults.table_faults import TableDecorator
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
@@ -55,7 +55,6 @@ def engine(clock: Clock) -> Engine:
 
 def hook_requests(monkeypatch: pytest.MonkeyPatch, hook: StepHook) -> None:
     """Call `hook` whenever a pool has folded a request for slots. The fallback writes a row."""
-    healthy = actor_types.ACTOR_TYPES["pool"]
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
         after = healthy.step(state, message, context)
@@ -67,8 +66,7 @@ def hook_requests(monkeypatch: pytest.MonkeyPatch, hook: StepHook) -> None:
         context.write_row("fallbacks", message_name(message), b"x")
         return state
 
-    pool = replace(healthy, step=step, fallback=fallback)
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
+    healthy = change_actor_type(monkeypatch, "pool", step=step, fallback=fallback)
 
 
 def mail_requests(engine: Engine, *trial_ids: int, tick: int = 0, sender: str = "s") -> Key:

@@ -1,7 +1,6 @@
 """Messages to a trial are folded in the commit that sends them, where possible."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from control_plane.actors.messages.experiment import KillRequested, PauseRequested
 from control_plane.actors.messages.trial import WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.engine import actor_types, mailbox
+from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
@@ -20,6 +19,7 @@ from control_plane.state.table import OPERATIONS_MAX, InvalidCommit, Key, Put, S
 from simulator.faults.table_faults import TableDecorator
 from simulator.stepped.small_search import submission
 from simulator.stepped.stepped_cluster import SteppedCluster
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 from tests.simulation.mailed_messages import everything_mailed
 
@@ -85,13 +85,11 @@ def test_message_becomes_mail_if_the_trial_fails(
     def fail(*args: object) -> object:
         raise RuntimeError("a bug")
 
-    types = actor_types.ACTOR_TYPES
-    broken = replace(types["trial"], step=fail)
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**types, "trial": broken})
-    cluster.engine.execute_command(EXPERIMENT, submission(1, 2))
+    with monkeypatch.context() as patch:
+        change_actor_type(patch, "trial", step=fail)
+        cluster.engine.execute_command(EXPERIMENT, submission(1, 2))
     assert cluster.checker.actor_state(EXPERIMENT).trials == 2
     assert [mail_of(cluster, f"trial#{number}") for number in (1, 2)] == [1, 1]
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", types)
     cluster.engine.advance_until_idle(["trial#1", "trial#2"])
     assert len(cluster.checker.actor_states("trial")) == 2
 

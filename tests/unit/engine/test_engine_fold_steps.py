@@ -1,17 +1,16 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from control_plane.actors.pool.actor import PoolState
 from control_plane.actors.step import StepContext
-from control_plane.engine import actor_types
 from control_plane.engine.fold import ActorSnapshot
 from control_plane.engine.fold_steps import apply_fallback, apply_stored_message, finish_fold
 from control_plane.engine.head import Header
 from control_plane.engine.reader import FoldReader, LoadedActor
 from control_plane.evolve import evolve
 from control_plane.state.table import Key, Row, Unavailable
+from tests.changed_actors import change_actor_type
 
 POOL = "pool#a"
 AGENT = {"agent": "x", "epoch": 1, "reason": "gone"}
@@ -47,9 +46,7 @@ def patch_pool(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         context.add_reason(f"saw {context.row('rows', 'r').body.decode()}")
         return evolve(state, queued=state.queued + 1)
 
-    changes: dict[str, Any] = {name: step}
-    pool = replace(actor_types.ACTOR_TYPES["pool"], **changes)
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
+    change_actor_type(monkeypatch, "pool", **{name: step})
 
 
 def test_row_is_read_and_recorded_once_in_a_fold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +82,11 @@ def test_fallback_raises_if_the_table_is_unavailable(
 def test_finish_fold_applies_the_function_of_the_actor_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pool = replace(
-        actor_types.ACTOR_TYPES["pool"],
+    change_actor_type(
+        monkeypatch,
+        "pool",
         finish_fold=lambda state, context: evolve(state, wait_reason="settled"),
     )
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
     reader = a_reader(Counting())
     finish_fold(reader, 5)
     assert reader.fold.state.wait_reason == "settled"

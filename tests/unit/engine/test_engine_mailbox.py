@@ -126,6 +126,6 @@ def test_unknown_message_and_wrong_fields_are_errors() -> None:
 
 @pytest.mark.parametrize("kind", ACTOR_TYPES)
 def test_every_actor_type_has_named_messages(kind: str) -> None:
-    names = ACTOR_TYPES[kind]._message_adapters
+    names = ACTOR_TYPES[kind].message_names
     assert names
     assert all(name[0].isupper() for name in names)

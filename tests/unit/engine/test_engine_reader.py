@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.actors.pool.actor import PoolState
-from control_plane.engine import mailbox, reader
+from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.fold import ActorSnapshot
@@ -14,7 +14,7 @@ from control_plane.engine.head import HEAD, PARTS, SENT_MAX, Header, decode_head
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.engine.reader import ActorCache, FoldReader, LoadedActor, TornRead, load_actor
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put, StateTable
+from control_plane.state.table import Expect, Key, Page, Put, StateTable
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 
@@ -72,28 +72,41 @@ def test_read_is_torn_if_a_stored_previous_row_is_missing(table: SqliteTable) ->
         read_mailbox(table)
 
 
-def test_mailbox_is_read_twice_for_an_unknown_previous_row(
-    table: SqliteTable, monkeypatch: pytest.MonkeyPatch
+class QueryCounter(TableDecorator):
+    """A table that counts queries.
+
+    Args:
+        table: the table with the rows.
+        snapshot_queries: whether a query reads a snapshot.
+    """
+
+    def __init__(self, table: StateTable, *, snapshot_queries: bool) -> None:
+        super().__init__(table)
+        self.snapshot_queries = snapshot_queries
+        self.queries = 0
+
+    def query(
+        self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
+    ) -> Page:
+        self.queries += 1
+        return super().query(partition, first, last, limit=limit, descending=descending)
+
+
+@pytest.mark.parametrize(("snapshot_queries", "queries"), [(False, 2), (True, 1)])
+def test_mailbox_without_snapshots_is_read_twice_for_an_unknown_previous_row(
+    table: SqliteTable, snapshot_queries: bool, queries: int
 ) -> None:
     row = send(table, 9, "trial#1", UNKNOWN)
-    repeated_reads: list[str] = []
-    again = reader._read_again
-
-    def record_read(
-        table: StateTable, address: str, mail: tuple[mailbox.MailboxRow, ...]
-    ) -> object:
-        repeated_reads.append(address)
-        return again(table, address, mail)
-
-    monkeypatch.setattr(reader, "_read_again", record_read)
-    assert read_mailbox(table) == [row]
-    assert repeated_reads == [POOL]
+    counter = QueryCounter(table, snapshot_queries=snapshot_queries)
+    assert [mail.key.sort for mail in load_actor(counter, ActorCache(), POOL, None).mail] == [row]
+    assert counter.queries == queries
 
 
-def test_snapshot_query_is_read_once(table: SqliteTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = send(table, 9, "trial#1", UNKNOWN)
-    monkeypatch.delattr(reader, "_read_again")
-    assert [mail.key.sort for mail in load_actor(table, ActorCache(), POOL, None).mail] == [row]
+def test_mailbox_is_read_once_for_a_known_previous_row(table: SqliteTable) -> None:
+    send(table, 9, "trial#1", FIRST)
+    counter = QueryCounter(table, snapshot_queries=False)
+    load_actor(counter, ActorCache(), POOL, None)
+    assert counter.queries == 1
 
 
 def test_only_due_timers_are_loaded_on_request(table: SqliteTable) -> None:
@@ -140,9 +153,8 @@ def test_cache_returns_only_the_cached_revision() -> None:
     assert cache.get("pool#b", 4) is None
 
 
-def test_cache_evicts_the_actor_cached_earliest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CACHED_ACTORS_MAX", 2)
-    cache = ActorCache()
+def test_cache_evicts_the_actor_cached_earliest() -> None:
+    cache = ActorCache(actors_max=2)
     for name in ("pool#a", "pool#b", "pool#a", "pool#c"):
         cache.put(ActorSnapshot(name, 1, Header(), None), {})
     assert cache.get("pool#a", 1) is not None

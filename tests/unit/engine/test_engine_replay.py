@@ -12,7 +12,6 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.messages.trial import AllocationExited, WorkAssigned
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
-from control_plane.actors.trial import exits
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine import actor_types, journal, mailbox
 from control_plane.engine.actor_types import actor_type_at, encode_message_for
@@ -26,6 +25,7 @@ from control_plane.state.table import Delete, Expect, Key, Put
 from simulator.checks.state_checker import StateChecker
 from simulator.stepped.small_search import submission
 from simulator.stepped.stepped_cluster import SteppedCluster
+from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
 
@@ -55,11 +55,6 @@ def rewrite(cluster: SteppedCluster, place: int, change: Callable[[bytes], bytes
     return journal.entry_revision(row)
 
 
-def patch_actor_type(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
-    actor_type = replace(actor_types.ACTOR_TYPES[name], **changes)
-    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, name: actor_type})
-
-
 @pytest.mark.parametrize("scenario", REPLAYED_HERE, ids=lambda scenario: str(scenario.name))
 def test_replay_of_every_actor_equals_the_stored_actor(
     cluster: SteppedCluster, scenario: Scenario
@@ -80,14 +75,16 @@ def test_changed_rule_is_reported_by_message_and_field(
     """A trial with one restart failed twice and ended. With one more restart it would continue."""
     error_out(cluster)
     assert find_difference(cluster) is None
-    healthy = exits._after_failure
+    healthy = actor_types.ACTOR_TYPES["trial"].step
 
-    def lenient(state: TrialState, *others: Any) -> TrialState:
+    def lenient(state: TrialState, message: Any, context: StepContext) -> Any:
+        if not isinstance(message, AllocationExited):
+            return healthy(state, message, context)
         settings = state.settings
         more = replace(settings, max_restarts=settings.max_restarts + 1)
-        return evolve(healthy(evolve(state, settings=more), *others), settings=settings)
+        return evolve(healthy(evolve(state, settings=more), message, context), settings=settings)
 
-    monkeypatch.setattr(exits, "_after_failure", lenient)
+    change_actor_type(monkeypatch, "trial", step=lenient)
     difference = find_difference(cluster)
     assert difference is not None
     assert "AllocationExited" in difference.message
@@ -110,7 +107,7 @@ def test_changed_message_is_shown_with_the_recorded_message(
         context.sends = [replace(s, message=_longer(s.message)) for s in context.sends]
         return after
 
-    patch_actor_type(monkeypatch, "trial", step=step)
+    change_actor_type(monkeypatch, "trial", step=step)
     difference = find_difference(cluster)
     assert difference is not None
     assert difference.message == "TrialCreated"
@@ -134,7 +131,7 @@ def test_message_that_raises_today_is_a_difference(
             raise ValueError("too many")
         return healthy(state, message, context)
 
-    patch_actor_type(monkeypatch, "trial", step=step)
+    change_actor_type(monkeypatch, "trial", step=step)
     difference = find_difference(cluster)
     assert difference is not None
     assert (difference.message, difference.field) == ("AllocationExited", "error")
@@ -162,7 +159,7 @@ def test_new_field_with_default_is_no_difference(
             after = extended(**after.__dict__)
         return evolve(after, heard=after.heard + 1)
 
-    patch_actor_type(monkeypatch, "trial", state_type=extended, step=step)
+    change_actor_type(monkeypatch, "trial", state_type=extended, step=step)
     assert list(actor_type_at(TRIAL).stored_names)[-2:] == ["patience", "heard"]
     assert replay_actor(cluster.engine.table, TRIAL).entries > 3
     assert find_difference(cluster) is None

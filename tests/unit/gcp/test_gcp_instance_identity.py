@@ -25,6 +25,7 @@ from tests.emulators.google_keys import (
     encode_part,
     token_part,
 )
+from tests.unit.api.adapters import ApiAdapters
 from tests.unit.api.cluster import NOW_MS, V1, build_cluster, put_instance
 from tests.unit.api.exchange import call
 
@@ -57,12 +58,14 @@ def machine(keys: GoogleKeys) -> MachineMetadata:
 
 
 @pytest.fixture
-def verifier(
-    keys: GoogleKeys, machine: MachineMetadata, clock: Clock
-) -> Iterator[GoogleIdentityVerifier]:
+def certificates(keys: GoogleKeys, clock: Clock) -> Iterator[GoogleCertificates]:
     with certificate_server(keys) as url:
-        certificates = GoogleCertificates(url, clock)
-        yield GoogleIdentityVerifier(CLUSTER, machine.project, machine.account, certificates)
+        yield GoogleCertificates(url, clock)
+
+
+@pytest.fixture
+def verifier(certificates: GoogleCertificates, machine: MachineMetadata) -> GoogleIdentityVerifier:
+    return GoogleIdentityVerifier(CLUSTER, machine.project, machine.account, certificates)
 
 
 def proof(token: str, purpose: str = "") -> Proof:
@@ -260,12 +263,15 @@ def test_certificates_without_json_are_an_os_error(
 
 
 def test_instance_joins_only_with_the_proven_token(
-    verifier: GoogleIdentityVerifier,
+    certificates: GoogleCertificates,
     machine: MachineMetadata,
     keys: GoogleKeys,
     tmp_path: Path,
 ) -> None:
     """The proof passes through the API to the agent's enrolment."""
+    verifier = GoogleIdentityVerifier(
+        ApiAdapters.cluster_id, machine.project, machine.account, certificates
+    )
     cluster = build_cluster(tmp_path, verifiers={"gcp": verifier})
     offering = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
     for name in (machine.name, "detcloud-vision-other"):
@@ -274,7 +280,6 @@ def test_instance_joins_only_with_the_proven_token(
     join_token = "dct_of-the-instance"
     digest = sha256(join_token.encode()).hexdigest()
     identity = keys.sign(machine.claims(f"detcloud/{cluster.services.cluster_id}/{digest}"))
-    verifier._cluster = cluster.services.cluster_id
     body = {"resource_pool": "default", "token_sha256": digest, "identity_token": identity}
 
     def prove(name: str, **fields: str) -> int:

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 import urllib3
 
-from control_plane.gcp import firestore_client
 from control_plane.gcp.firestore_client import FirestoreClient, authorize_owner
 from control_plane.gcp.state_table import DUE_ROWS_MAX, FirestoreTable
 from control_plane.state.retry_pauses import TRIES_MAX
@@ -50,7 +49,7 @@ BROKEN_OFF = urllib3.exceptions.ProtocolError("broken off")
 UNREACHED = urllib3.exceptions.ConnectTimeoutError("unreached")
 # A page from an intermediary, with the status of success.
 PAGE = b"<html>welcome</html>"
-Fault = str | Exception | bytes
+Fault = str | Exception | bytes | urllib3.HTTPResponse
 UNKNOWN: list[Fault] = [
     *("CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"),
     *(LOST, BROKEN_OFF, PAGE),
@@ -58,7 +57,7 @@ UNKNOWN: list[Fault] = [
 
 
 class FaultyPool:
-    """Connections with injected faults: a status, an exception or a body.
+    """Connections with injected faults: a status, an exception, a body or a whole answer.
 
     `before`: faults of the next requests, which are not sent. `after`: faults after the next sent
     requests. `act`: called once, after the next sent request. `verbs`: verbs of sent requests.
@@ -88,6 +87,8 @@ def fail_by(fault: Fault) -> urllib3.HTTPResponse:
     """Raise a fault that is an exception. Return all other faults as answers."""
     if isinstance(fault, Exception):
         raise fault
+    if isinstance(fault, urllib3.HTTPResponse):
+        return fault
     if isinstance(fault, bytes):
         return urllib3.HTTPResponse(io.BytesIO(fault), status=200, preload_content=False)
     status = HTTP_STATUS[fault]
@@ -244,18 +245,15 @@ def test_reads_are_retried(table: FirestoreTable, pool: FaultyPool) -> None:
         assert read()
 
 
-def test_error_after_the_first_answers_is_retried(
-    table: FirestoreTable, pool: FaultyPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_after_the_first_answers_is_retried(table: FirestoreTable, pool: FaultyPool) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ANYTHING)])
     error = {"error": {"code": 503, "message": "injected", "status": "UNAVAILABLE"}}
-    answers = [_answer([{"readTime": "2026-01-01T00:00:00Z"}, error]), _answer([error], 503)]
-    send = pool.request
-    monkeypatch.setattr(
-        pool, "request", lambda *named, **more: answers.pop() if answers else send(*named, **more)
-    )
+    pool.before = [
+        _answer([error], 503),
+        _answer([{"readTime": "2026-01-01T00:00:00Z"}, error]),
+    ]
     assert table.query("trial#1", "A", "B").rows == (Row(KEY, 1, b""),)
-    assert answers == []
+    assert pool.before == []
 
 
 @pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
@@ -343,23 +341,31 @@ def test_only_unseen_revisions_are_read(
 def test_check_writes_nothing(firestore: Firestore, database: str, table: FirestoreTable) -> None:
     table.commit([Put(KEY, 1, b"body", Expect.ABSENT, due_ms=5)])
     client = firestore.client(database)
-    name = table._name(KEY)
+    name = table.document_name(KEY)
     before = client.get_documents([name])
     table.commit([Check(KEY, 1), Check(OTHER, Expect.ABSENT)])
     table.commit([Check(KEY, Expect.PRESENT)])
     # Fields and update times are unchanged.
-    assert client.get_documents([name, table._name(OTHER)]) == before
+    assert client.get_documents([name, table.document_name(OTHER)]) == before
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_interrupted_answer_becomes_a_page(
-    table: FirestoreTable, monkeypatch: pytest.MonkeyPatch, descending: bool
+    firestore: Firestore, database: str, descending: bool
 ) -> None:
+    client = FirestoreClient(
+        firestore.pool,
+        PROJECT,
+        database,
+        authorize_owner,
+        firestore.url,
+        query_bytes_max=40_000,
+        block_bytes=4_000,
+    )
+    table = FirestoreTable(client)
     sorts = [f"{n}" for n in range(7)]
     # A document has more than 16,000 bytes, so that the answer exceeds the limit several times.
     table.commit([Put(Key("p", sort), 1, bytes(12_000), Expect.ABSENT) for sort in sorts])
-    monkeypatch.setattr(firestore_client, "QUERY_BYTES_MAX", 40_000)
-    monkeypatch.setattr(firestore_client, "_BLOCK_BYTES", 4_000)
     first, last, names, pages = "0", "9", [], 0
     while True:
         page = table.query("p", first, last, descending=descending)

@@ -86,11 +86,19 @@ def storage(gcs_server: FakeGcs) -> Iterator[Storage]:
 
 
 @pytest.fixture
-def bucket(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def credentials(storage: Storage) -> Credentials:
+    """The token of an allocation."""
+    token = storage.issuer.issue_credentials("trial-2.3", storage.access)
+    return Credentials(token.access_token)
+
+
+@pytest.fixture
+def bucket(
+    storage: Storage, credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
     """The bucket, opened with the token of an allocation."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
-    token = storage.issuer.issue_credentials("trial-2.3", storage.access)
-    with closing(Client(project="-", credentials=Credentials(token.access_token))) as client:
+    with closing(Client(project="-", credentials=credentials)) as client:
         yield client.bucket(storage.bucket)
 
 
@@ -229,6 +237,7 @@ def test_issuer_returns_storage_tokens(storage: Storage) -> None:
 def test_upload_with_a_lost_answer_succeeds_and_replaces_no_object(
     storage: Storage,
     bucket: Any,
+    credentials: Credentials,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     asks_delete: bool,
@@ -240,7 +249,7 @@ def test_upload_with_a_lost_answer_succeeds_and_replaces_no_object(
     from detcloud.storage.bucket_store import BucketStore
 
     monkeypatch.setattr(storage.tokens, "asks_delete_to_replace", asks_delete)
-    store = BucketStore(GcsBucket(storage.bucket, credentials=bucket.client._credentials))
+    store = BucketStore(GcsBucket(storage.bucket, credentials=credentials))
     upload = Blob.upload_from_string
 
     def upload_twice(blob: Any, *arguments: Any, **options: Any) -> None:
@@ -257,13 +266,13 @@ def test_upload_with_a_lost_answer_succeeds_and_replaces_no_object(
 
 
 def test_store_distinguishes_missing_from_forbidden_keys(
-    storage: Storage, bucket: Any, tmp_path: Path
+    storage: Storage, bucket: Any, credentials: Credentials, tmp_path: Path
 ) -> None:
     from detcloud.shared.gcs import GcsBucket
     from detcloud.storage import KeyNotFound, StorageError
     from detcloud.storage.bucket_store import BucketStore
 
-    store = BucketStore(GcsBucket(storage.bucket, credentials=bucket.client._credentials))
+    store = BucketStore(GcsBucket(storage.bucket, credentials=credentials))
     # Google answers 403 in both cases, since a boundary does not allow listing the whole bucket.
     assert is_refused(bucket.blob("1/2/1/uuid/none").download_as_bytes)
     with pytest.raises(KeyNotFound, match="nothing under 1/2/1/uuid/none"):

@@ -8,11 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from local_cluster import connections
-from local_cluster.connections import Connection, ConnectionLimits
+from local_cluster.connections import (
+    DEFAULT_BOUNDS,
+    Connection,
+    ConnectionBounds,
+    ConnectionLimits,
+)
 from local_cluster.http_server import EmbeddedServer, open_listener
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
@@ -23,14 +27,16 @@ Connect = Callable[[], socket.socket]
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[tuple[Connect, ConnectionLimits]]:
+def serving(
+    app: ASGIApp, bounds: ConnectionBounds = DEFAULT_BOUNDS
+) -> Iterator[tuple[Connect, ConnectionLimits]]:
     """Run a server for `app` in a thread; yield a function that connects, and the limits.
 
     After the block, assert that no connection is left, and stop the server.
     """
     listener = open_listener(0)
     address = listener.getsockname()
-    server = EmbeddedServer(app, lambda: None, lambda: None)
+    server = EmbeddedServer(app, lambda: None, lambda: None, bounds)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     with ExitStack() as opened:
@@ -85,9 +91,8 @@ def test_requests_sent_together_are_answered_in_order() -> None:
         wait_until(lambda: len(limits.waiting) == 1)
 
 
-def test_complete_body_of_a_stranger_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGERS_MAX", 0)
-    with serving(echo) as (connect, _):
+def test_complete_body_of_a_stranger_is_not_awaited() -> None:
+    with serving(echo, ConnectionBounds(strangers_max=0)) as (connect, _):
         served = connect()
         served.sendall(POST + b"ab")
         receive_until(served, b"ab")
@@ -156,11 +161,8 @@ class StuckTransport(asyncio.Transport):
         self.is_aborted.set()
 
 
-def test_unread_response_of_a_failed_application_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", 0.1)
-    limits = ConnectionLimits(echo)
+def test_unread_response_of_a_failed_application_is_not_kept() -> None:
+    limits = ConnectionLimits(echo, ConnectionBounds(write_seconds_max=0.1))
 
     async def fail_request() -> None:
         connection, transport = Connection(asyncio.Protocol(), limits), StuckTransport()

@@ -15,7 +15,10 @@ from control_plane.agents.metric_rows import (
 from control_plane.agents.sessions import MERGE_FROM_ROWS
 from control_plane.metrics.columns import MetricReport
 from control_plane.objects.store import ObjectKey
-from control_plane.queries import metric_series_cache, stream_reports
+from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.metric_series_cache import SERIES_NUMBERS, MetricSeriesCache
+from control_plane.queries.stream_reports import EXACT_MAX
+from control_plane.queries.void_reports import RunCuts
 from tests.unit.api.agent_side import CONFIG, Agent, checkpoint_line, metrics
 from tests.unit.api.cluster import Cluster
 
@@ -132,11 +135,7 @@ def test_full_rows_are_listed_and_drawn(cluster: Cluster, agent: Agent) -> None:
     assert cluster.get("/trials/1").json["steps_completed"] == 3
 
 
-def test_long_series_is_drawn_from_summaries(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_reports, "EXACT_MAX", 640)
-    monkeypatch.setattr(stream_reports, "TAIL_MAX", 50)
+def test_long_series_is_drawn_from_summaries(cluster: Cluster, agent: Agent) -> None:
     stream, table = Stream("training", 1, "0"), cluster.services.table
     store = partial(store_full_segment, cluster.services.objects)
 
@@ -144,32 +143,43 @@ def test_long_series_is_drawn_from_summaries(
         reports = [MetricReport(10 * n, n, 0, {"x": float(n % 16)}) for n in range(first, last)]
         table.commit(list(segment_writes(1, stream, reports)))
 
-    for first in range(1, 3200, 640):
+    # Of 19,200 reports, the first 16,640 are summarised together, because they exceed EXACT_MAX.
+    # The other four rows have their own summaries.
+    for first in range(1, 19_200, 640):
         write(first, first + 640)
-        [drawn] = series(cluster, "group=training&points=2000").values()
+        if first > EXACT_MAX - 1_000:
+            [drawn] = series(cluster, "group=training&points=2000").values()
     # Buckets 1 to 16, 17 to 32 and so on keep values 15 and 0, and the first value of a segment, 1.
     assert {value for _, value in drawn} == {0, 1, 15}
-    for n in range(3201, 3361):
-        write(n, n + 1)
+    # Rows below the size of a summary, more than TAIL_MAX reports in all.
+    for first in range(19_201, 21_601, 40):
+        write(first, first + 40)
         merge_allocation(table, 1, 1, store)
+        series(cluster, "group=training")
     [name] = cluster.get("/trials/1/metrics/names").json["items"]
-    # 210 times 0 to 15: a mean of 7.5.
-    assert (name["count"], name["mean"], name["last_steps"]) == (3360, pytest.approx(7.5), 3360)
+    # 1,350 times 0 to 15: a mean of 7.5.
+    assert (name["count"], name["mean"], name["last_steps"]) == (21_600, pytest.approx(7.5), 21_600)
     assert (name["minimum"], name["maximum"]) == (0, 15)
     [one] = cluster.get("/trials/1/metrics/series?group=training&points=300").json["series"]
-    assert one["total"] == 3360
-    assert (len(one["points"]), one["points"][0], one["points"][-1]) == (300, [1, 1], [3360, 0])
+    assert one["total"] == 21_600
+    assert (len(one["points"]), one["points"][0], one["points"][-1]) == (300, [1, 1], [21_600, 0])
 
 
-def test_unused_series_leave_the_cache(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metric_series_cache, "NUMBERS_MAX", 3 * metric_series_cache.SERIES_NUMBERS)
+def test_unused_series_leave_the_cache(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(1, loss=1))
+    cache = MetricSeriesCache(numbers_max=3 * SERIES_NUMBERS)
+
+    def draw(series: MetricSeries) -> list[str]:
+        return list(series.summaries())
+
+    def names_of(group: str) -> list[str]:
+        services = cluster.services
+        return cache.draw_chart(services.table, services.objects, 1, group, RunCuts(), draw)
+
     for n in range(10):
-        series(cluster, f"group=g{n}")
-    assert len(cluster.services.cache_of(metric_series_cache.MetricSeriesCache)) <= 3
-    assert series(cluster, "group=training") == {"loss": [[1, 1]]}
+        assert names_of(f"g{n}") == []
+    assert len(cache) == 3
+    assert names_of("training") == ["loss"]
 
 
 def test_experiment_series_starts_with_best_trials(cluster: Cluster, agent: Agent) -> None:
@@ -321,18 +331,15 @@ def test_points_have_report_times(cluster: Cluster, agent: Agent) -> None:
     assert (one["started_ms"], one["points"]) == (900, [[5, 0.5, 5500]])
 
 
-def test_long_series_keeps_sampled_report_times(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_reports, "EXACT_MAX", 640)
+def test_long_series_keeps_sampled_report_times(cluster: Cluster, agent: Agent) -> None:
     stream, table = Stream("training", 1, "0"), cluster.services.table
     # Each step takes a second; an hour's pause precedes step 641.
     reports = [
         MetricReport(10 * n, n, 1000 * n + 3_600_000 * (n > 640), {"x": float(n % 16)})
-        for n in range(1, 1281)
+        for n in range(1, EXACT_MAX + 641)
     ]
-    for part in (reports[:640], reports[640:]):
-        table.commit(list(segment_writes(1, stream, part)))
+    for first in range(0, len(reports), 640):
+        table.commit(list(segment_writes(1, stream, reports[first : first + 640])))
     path = "/trials/1/metrics/series?group=training&points=2000&times=true"
     [drawn] = [one["points"] for one in cluster.get(path).json["series"]]
     known = {report.steps: report.time_ms for report in reports}

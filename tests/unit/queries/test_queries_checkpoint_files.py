@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from control_plane.checkpoint_stores import manifests
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import Cluster
 from tests.unit.api.exchange import call
@@ -52,18 +51,11 @@ def test_files_are_listed_page_by_page(cluster: Cluster, files: list[str]) -> No
     assert (found, pages) == (files, 3)
 
 
-def test_manifest_is_parsed_once(
-    cluster: Cluster, files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[str] = []
-    parse = manifests.parse_manifest
-
-    def count(content: bytes, digest: str) -> manifests.Files:
-        parsed.append(digest)
-        return parse(content, digest)
-
-    monkeypatch.setattr(manifests, "parse_manifest", count)
-    for _ in range(3):
+def test_manifest_is_read_once(cluster: Cluster, files: list[str]) -> None:
+    listed = cluster.get(f"/checkpoints/{UUID}/files").json["items"]
+    [manifest] = cluster.checkpoints.rglob("manifest.json")
+    manifest.unlink()
+    for _ in range(2):
         items = cluster.get(f"/checkpoints/{UUID}/files").json["items"]
+    assert [item["path"] for item in items] == [item["path"] for item in listed]
     assert call(cluster.app, "GET", items[7]["url"]).body == b"shard-07"
-    assert len(parsed) == 1

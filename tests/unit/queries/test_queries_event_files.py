@@ -7,13 +7,14 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.checkpoint_stores.folder_uploads import LISTED_DEPTH_MAX
-from control_plane.queries import event_files
 from detcloud.client import Client
 from detcloud.client.event_files import VERSIONS_FILE, EventFolder
+from detcloud.client.handles import Trial
+from detcloud.client.records import EventFile
 from detcloud.shared.event_parts import part_key
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
-from tests.unit.api.cluster import TOKENS, Cluster
+from tests.unit.api.cluster import TOKENS, Cluster, limit_queries
 from tests.unit.api.exchange import call
 from tests.unit.checkpoint_stores.deep_folders import deep_folder
 
@@ -62,14 +63,12 @@ def test_url_is_valid_for_a_single_file(cluster: Cluster, place: Path) -> None:
     assert call(cluster.app, "GET", a).status == 404
 
 
-def test_rejects_too_many_files(
-    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_files, "PARTS_MAX", 3)
+def test_rejects_too_many_files(cluster: Cluster, place: Path) -> None:
     for name in "abcd":
         (place / name).write_text(name)
-    answer = cluster.get("/trials/1/event-files")
+    answer = limit_queries(cluster, event_file_parts_max=3).get("/trials/1/event-files")
     assert (answer.status, answer.code) == (409, "conflict")
+    assert limit_queries(cluster, event_file_parts_max=4).get("/trials/1/event-files").status == 200
 
 
 def test_copied_folder_follows_the_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
@@ -117,17 +116,20 @@ def test_later_process_downloads_only_new_content(
     assert (tmp_path / "copy" / EVENTS).read_bytes() == b"first, second"
 
 
+class HostileTrial(Trial):
+    """A trial of a server that lists a path outside the folder."""
+
+    def event_files(self) -> list[EventFile]:
+        return [EventFile(path="../../x", size=1, version="", parts=[])]
+
+
 def test_path_outside_the_folder_is_left_out(
     cluster: Cluster,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     client = Client("http://127.0.0.1:9", "")
-    hostile = {"path": "../../x", "size": 1, "version": "", "parts": []}
-    trial = type("Trial", (), {"id": 1, "event_files": lambda self: [hostile]})
-    monkeypatch.setattr(client, "trial", lambda trial_id: trial())
-    folder = EventFolder(client, client.trial(1), tmp_path / "copy")
+    folder = EventFolder(client, HostileTrial(client, {"id": 1}), tmp_path / "copy")
     assert (folder.update(), folder.update()) == (0, 0)
     assert not (tmp_path.parent / "x").exists()
     assert capsys.readouterr().err.count("'../../x' of trial 1 is left out: ") == 1

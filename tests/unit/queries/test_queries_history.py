@@ -14,7 +14,7 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
-from control_plane.actors.trial import exits
+from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.evolve import evolve
@@ -22,9 +22,11 @@ from control_plane.queries import history as views
 from control_plane.queries.pages import encode_cursor
 from control_plane.queries.sentences.context import SentenceContext
 from control_plane.queries.sentences.registry import SENTENCES, sentence
-from control_plane.state.table import Expect, Key, Page, Put
+from control_plane.state.table import Expect, Key, Put
+from tests.changed_actors import change_actor_type
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import Cluster, limit_queries
+from tests.unit.api.table_decorators import recorded_table
 
 LIST = "/experiments/1/history"
 
@@ -155,11 +157,9 @@ def test_rejects_actor_of_a_different_experiment(cluster: Cluster, agent: Agent)
     assert "not one of experiment 1" in other.json["error"]["message"]
 
 
-def test_too_many_trials_are_not_merged(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_trials_are_not_merged(cluster: Cluster, agent: Agent) -> None:
     merged = cluster.get(f"{LIST}?limit=1").json
-    monkeypatch.setattr(views, "MERGED_TRIALS_MAX", 1)
+    cluster = limit_queries(cluster, merged_trials_max=1)
     actors = {item["actor"] for item in cluster.get(LIST).json["items"]}
     assert actors == {"experiment#1"}
     refused = cluster.get(f"{LIST}?trials=true")
@@ -173,27 +173,17 @@ def test_too_many_trials_are_not_merged(
     assert merged["items"] + rest["items"] == own["items"]
 
 
-def test_page_reads_bounded_rows_of_a_long_history(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_reads_bounded_rows_of_a_long_history(cluster: Cluster, agent: Agent) -> None:
     for n in range(1, 40):
         agent.report("1.1", metrics(n, "validation", loss=n))
-    rows: list[int] = []
-    query = cluster.services.table.query
-
-    def count_rows(*args: Any, **options: Any) -> Page:
-        page = query(*args, **options)
-        rows.append(len(page.rows))
-        return page
-
-    monkeypatch.setattr(cluster.services.table, "query", count_rows)
-    cluster.get(f"{LIST}?limit=5&actor=experiment%231")
+    with recorded_table(cluster) as table:
+        cluster.get(f"{LIST}?limit=5&actor=experiment%231")
     # Entries with at most 5 events, and a row to see whether more follow.
-    assert sum(rows) <= 10
-    rows.clear()
-    cluster.get(f"{LIST}?limit=5")
+    assert 0 < table.rows_read <= 10
+    with recorded_table(cluster) as table:
+        cluster.get(f"{LIST}?limit=5")
     # Two stretches of each of three journals, and a few other rows.
-    assert sum(rows) <= (3 * 2 + 1) * views.STRETCH_ROWS
+    assert 0 < table.rows_read <= (3 * 2 + 1) * views.STRETCH_ROWS
 
 
 def test_unreadable_entry_hides_no_other_entry(cluster: Cluster, agent: Agent) -> None:
@@ -236,12 +226,12 @@ def test_replay_names_field_that_a_changed_rule_changes(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(agent, "1.1")
-    healthy = exits._after_failure
+    healthy = ACTOR_TYPES["trial"].step
 
-    def forgetful(state: TrialState, *others: Any) -> TrialState:
-        return evolve(healthy(state, *others), restarts=0)
+    def forgetful(state: TrialState, message: Any, context: StepContext) -> Any:
+        return evolve(healthy(state, message, context), restarts=0)
 
-    monkeypatch.setattr(exits, "_after_failure", forgetful)
+    change_actor_type(monkeypatch, "trial", step=forgetful)
     items = cluster.get("/experiments/1/replay").json["items"]
     assert [item["actor"] for item in items if item["difference"]] == ["trial#1"]
     difference = items[1]["difference"]

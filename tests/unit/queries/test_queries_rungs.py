@@ -4,7 +4,7 @@ import pytest
 
 from control_plane.queries import rungs
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import Cluster, limit_queries
 
 RANDOM = "{name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}"
 HALVING = CONFIG.replace(
@@ -90,11 +90,8 @@ def test_search_without_rungs_has_no_brackets(cluster: Cluster) -> None:
     assert cluster.get("/experiments/1/rungs?trials=201").status == 422
 
 
-def test_rejects_search_with_too_many_trials(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_search_with_too_many_trials(cluster: Cluster) -> None:
     cluster.create(HALVING)
-    monkeypatch.setattr(rungs, "TRIALS_MAX", 1)
-    answer = cluster.get("/experiments/1/rungs")
+    answer = limit_queries(cluster, rung_trials_max=1).get("/experiments/1/rungs")
     assert answer.status == 422
     assert "has 2 trials; rungs are listed for at most 1" in answer.json["error"]["message"]

@@ -1,13 +1,13 @@
 """Void reports: queries and charts leave out reports of lost training."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 
-from control_plane.agents.metric_rows import merge_allocation, store_full_segment
-from control_plane.metrics import segment
-from control_plane.queries import stream_reports
+from control_plane.agents.metric_rows import Stream, segment_writes
+from control_plane.metrics.columns import MetricReport
+from control_plane.metrics.segment import SUMMARY_REPORTS_MIN
+from control_plane.queries.stream_reports import EXACT_MAX
 from tests.unit.api.agent_side import CONFIG, Agent, checkpoint_line, metrics
 from tests.unit.api.cluster import Cluster
 from tests.unit.queries.test_queries_charts import series
@@ -122,23 +122,26 @@ def test_profiler_reports_stay_valid(cluster: Cluster, agent: Agent) -> None:
     assert len(list_reports(cluster)) == 2
 
 
-def test_void_rules_apply_to_summarised_rows(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_reports, "EXACT_MAX", 100)
-    monkeypatch.setattr(stream_reports, "TAIL_MAX", 20)
-    monkeypatch.setattr(segment, "SUMMARY_REPORTS_MIN", 50)
-    agent.report("1.1", *(metrics(step, loss=float(step)) for step in range(400)))
-    agent.report("1.1", checkpoint_line(1, 1, 299))
-    store = partial(store_full_segment, cluster.services.objects)
-    merge_allocation(cluster.services.table, 1, 1, store)
+def test_void_rules_apply_to_summarised_rows(cluster: Cluster, agent: Agent) -> None:
+    # Rows of SUMMARY_REPORTS_MIN reports have summaries, which are used beyond EXACT_MAX reports.
+    total, size = EXACT_MAX + 4 * SUMMARY_REPORTS_MIN, SUMMARY_REPORTS_MIN
+    last = total - 300
+    for first in range(0, total, size):
+        reports = [
+            MetricReport(1 + step, step, 0, {"loss": float(step)})
+            for step in range(first, first + size)
+        ]
+        cluster.services.table.commit(list(segment_writes(1, Stream("training", 1, "0"), reports)))
+    agent.report("1.1", checkpoint_line(1, 1, last))
     restart(agent, 1)
-    agent.report("1.2", metrics(400, loss=0.5), metrics(7, loss=1000.0))
+    agent.report("1.2", metrics(total, loss=0.5), metrics(7, loss=100_000.0))
     [name] = cluster.get("/trials/1/metrics/names").json["items"]
-    # Steps 0 to 299 without 7, then 400 and 7.
-    assert (name["count"], name["maximum"]) == (301, 1000.0)
-    assert name["mean"] == pytest.approx((sum(range(300)) - 7 + 0.5 + 1000.0) / 301)
-    assert len(list_reports(cluster)) == 301
+    # Steps 0 to `last` without 7, then `total` and 7.
+    count = last + 2
+    assert (name["count"], name["maximum"]) == (count, 100_000.0)
+    mean = (sum(range(last + 1)) - 7 + 0.5 + 100_000.0) / count
+    assert name["mean"] == pytest.approx(mean)
+    assert len(list_reports(cluster)) == count
 
 
 def test_spec_names_first_void_batch(cluster: Cluster, agent: Agent) -> None:

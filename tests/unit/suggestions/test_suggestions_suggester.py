@@ -9,6 +9,7 @@ import pytest
 from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
+from control_plane.engine.mailbox import MAIL
 from control_plane.engine.replay import replay_actor
 from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.era_rules import LENGTH_ERA
@@ -17,10 +18,11 @@ from control_plane.searchers.methods.bayesian import BayesianPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put, Unavailable
+from control_plane.state.table import Expect, Key, Put, Unavailable, Write
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
 from local_cluster.suggestion_thread import SuggestionThread
+from simulator.faults.table_faults import TableDecorator
 from simulator.stepped.small_search import submission
 from simulator.stepped.stepped_cluster import SteppedCluster
 from tests.patience import wait_until
@@ -173,10 +175,18 @@ def test_table_error_is_no_failure_of_the_model(cluster: SteppedCluster, model: 
     assert values(cluster)[2:] == [100.0]
 
 
+class LosingTable(TableDecorator):
+    """A table that loses all mail to the experiment. The engine never loses mail."""
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        if not any(write.key.sort.startswith(MAIL) for write in writes):
+            super().commit(writes)
+
+
 def test_unfolded_suggestion_is_repeated_after_a_pause(
-    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model
 ) -> None:
-    monkeypatch.setattr(cluster.engine, "post_message", lambda *arguments, sender: None)
+    cluster.engine.table = LosingTable(cluster.engine.table)
     assert cluster.host.suggester.suggest_all()
     assert not cluster.host.suggester.suggest_all()
     cluster.now_ms += 1_000
@@ -185,10 +195,9 @@ def test_unfolded_suggestion_is_repeated_after_a_pause(
 
 
 def test_thread_suggests_after_the_commit_of_the_intent(
-    cluster: SteppedCluster, model: Model, monkeypatch: pytest.MonkeyPatch
+    cluster: SteppedCluster, model: Model
 ) -> None:
-    monkeypatch.setattr("local_cluster.suggestion_thread.LOOK_SECONDS", 60)
-    made = SuggestionThread(cluster.host.suggester)
+    made = SuggestionThread(cluster.host.suggester, look_seconds=60)
     cluster.engine.on_row = made.wake_on_row
     made.start()
     try:

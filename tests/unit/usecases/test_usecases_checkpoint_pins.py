@@ -1,6 +1,6 @@
 """Pins of users on checkpoints: permissions, and protection from deletion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -9,9 +9,11 @@ from control_plane.actors.pins import PINS, Pin, decode_pin, encode_pin
 from control_plane.errors import RequestError
 from control_plane.state.table import Expect, Key, Put, Write
 from control_plane.usecases.checkpoint_pins import USERS_OF_CHECKPOINT_MAX, pin_checkpoint
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import recorded_table
 from tests.unit.api.test_api_collection import collect, kill
 from tests.unit.queries.test_queries_trials import checkpoint
 
@@ -80,29 +82,20 @@ def test_users_have_separate_pins(cluster: Cluster, agent: Agent) -> None:
     assert remove_pin(cluster).status == 200
 
 
-def test_checkpoint_shows_holders_of_the_pin(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_shows_holders_of_the_pin(cluster: Cluster, agent: Agent) -> None:
     pin = Pin((7,), versions=("m/1",), users=("ada",))
     put = Put(Key(PINS, SECOND), NOW_MS, encode_pin(pin), Expect.ABSENT)
     cluster.services.table.commit((put,))
     nothing: dict[str, list[str]] = {"users": [], "versions": [], "experiments": []}
     everything = {"users": ["ada"], "versions": ["m/1"], "experiments": [7]}
-    reads: list[list[Key]] = []
-    table, get_many = cluster.services.table, cluster.services.table.get_many
-
-    def count_reads(keys: list[Key]) -> object:
-        reads.append([key for key in keys if key.partition == PINS])
-        return get_many(keys)
-
-    monkeypatch.setattr(table, "get_many", count_reads)
     for path in ("/experiments/1/checkpoints", "/trials/1/checkpoints"):
-        reads.clear()
-        items = cluster.get(path).json["items"]
+        with recorded_table(cluster) as table:
+            items = cluster.get(path).json["items"]
         assert [item["pinned"] for item in items] == [False, True]
         assert [item["pinned_by"] for item in items] == [nothing, everything]
         # One call reads all pins.
-        assert [len(keys) for keys in reads if keys] == [2]
+        pins_read = [sum(key.partition == PINS for key in keys) for keys in table.keys_read]
+        assert [count for count in pins_read if count] == [2]
     described = cluster.get(f"/checkpoints/{SECOND}").json
     assert (described["pinned"], described["pinned_by"]) == (True, everything)
 
@@ -160,30 +153,22 @@ def test_user_pin_and_version_pin_are_independent(cluster: Cluster, agent: Agent
     assert pinning_users(cluster) == ("user-1",)
 
 
-def run_before_commit(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]
-) -> None:
+def run_before_commit(cluster: Cluster, other: Callable[[], object]) -> None:
     """Run `other` before the next commit that writes the pin of FIRST, once."""
-    table, commit = cluster.services.table, cluster.services.table.commit
-    others = [other]
 
-    def commit_second(writes: tuple[Write, ...]) -> None:
-        if others and any(write.key == Key(PINS, FIRST) for write in writes):
-            others.pop()()
-        commit(writes)
+    def writes_pin(writes: Sequence[Write]) -> bool:
+        return any(write.key == Key(PINS, FIRST) for write in writes)
 
-    monkeypatch.setattr(table, "commit", commit_second)
+    cluster.services.engine.table = InterleavingTable(cluster.services.table, other, writes_pin)
 
 
-def test_concurrent_deletion_before_pin_wins(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_deletion_before_pin_wins(cluster: Cluster, agent: Agent) -> None:
     deleted: list[Answer] = []
 
     def delete() -> None:
         deleted.append(ask(cluster, "DELETE", f"/checkpoints/{FIRST}"))
 
-    run_before_commit(cluster, monkeypatch, delete)
+    run_before_commit(cluster, delete)
     assert refusal(set_pin(cluster)) == (
         409,
         f"checkpoint {FIRST} was deleted, and cannot be pinned",
@@ -191,10 +176,8 @@ def test_concurrent_deletion_before_pin_wins(
     assert [answer.json["state"] for answer in deleted] == ["DELETING"]
 
 
-def test_concurrent_pin_before_deletion_wins(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster))
+def test_concurrent_pin_before_deletion_wins(cluster: Cluster, agent: Agent) -> None:
+    run_before_commit(cluster, lambda: set_pin(cluster))
     answer = ask(cluster, "DELETE", f"/checkpoints/{FIRST}")
     assert refusal(answer) == (409, f"checkpoint {FIRST} cannot be deleted: user-1 pinned it")
     assert cluster.get(f"/checkpoints/{FIRST}").json["state"] == "COMPLETED"
@@ -203,7 +186,7 @@ def test_concurrent_pin_before_deletion_wins(
 def test_concurrent_pins_of_two_users_are_both_kept(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster, Role.ADMIN))
+    run_before_commit(cluster, lambda: set_pin(cluster, Role.ADMIN))
     assert set_pin(cluster).json["users"] == ["admin-1", "user-1"]
 
 

@@ -4,16 +4,19 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from control_plane.access.principals import Role
-from control_plane.usecases import upload_completion
+from control_plane.engine.head import HEAD
+from control_plane.state.table import Key
 from detcloud.client import Client
-from detcloud.client.checkpoint_upload import _Sender
 from detcloud.shared import upload_parts
 from detcloud.shared.errors import DetcloudError
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -37,9 +40,42 @@ def agent(cluster: Cluster) -> Agent:
     return agent
 
 
+class UploadGate:
+    """An application that records the paths of uploaded files, and can refuse files.
+
+    Args:
+        app: the application that stores the files.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.sent: list[str] = []
+        self.allowed: tuple[str, ...] | None = None
+        """The paths that may be uploaded; None allows all."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if request.method != "PUT" or not request.url.path.endswith("/content"):
+            await self._app(scope, receive, send)
+            return
+        path = request.query_params["path"]
+        if self.allowed is not None and path not in self.allowed:
+            await request.body()
+            error = {"code": "conflict", "message": "cut"}
+            await JSONResponse({"error": error}, 409)(scope, receive, send)
+            return
+        self.sent.append(path)
+        await self._app(scope, receive, send)
+
+
 @pytest.fixture
-def client(cluster: Cluster, agent: Agent) -> Iterator[Client]:
-    with serve_app(cluster.app) as url:
+def gate(cluster: Cluster) -> UploadGate:
+    return UploadGate(cluster.app)
+
+
+@pytest.fixture
+def client(gate: UploadGate, agent: Agent) -> Iterator[Client]:
+    with serve_app(gate) as url:
         client = Client(url, TOKENS[Role.USER])
         yield client
         client.http.close()
@@ -64,22 +100,14 @@ def checkpoint_uuids(cluster: Cluster) -> list[str]:
     return [item["uuid"] for item in cluster.get("/trials/1/checkpoints").json["items"]]
 
 
-def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_short(client: Client, folder: Path, gate: UploadGate) -> None:
     """Begin an upload that fails after the first file."""
-    sent: list[str] = []
-    put = _Sender._put
-
-    def put_first(self: _Sender, file: object, request: object) -> None:
-        if sent:
-            raise DetcloudError("cut")
-        sent.append("one")
-        put(self, file, request)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(_Sender, "_put", put_first)
-        patched.setattr("detcloud.client.checkpoint_upload.FILES_AT_ONCE", 1)
-        with pytest.raises(DetcloudError, match="cut"):
-            client.trial(1).upload_checkpoint(folder)
+    gate.allowed = (NAMES[0],)
+    with pytest.raises(DetcloudError, match="cut"):
+        client.trial(1).upload_checkpoint(folder)
+    assert gate.sent[-1] == NAMES[0]
+    gate.allowed = None
+    gate.sent.clear()
 
 
 def test_uploaded_folder_is_a_usable_checkpoint(
@@ -127,21 +155,13 @@ def test_client_refuses_undownloadable_file_names(
 
 
 def test_interrupted_upload_is_resumed(
-    cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, client: Client, folder: Path, gate: UploadGate
 ) -> None:
-    cut_short(client, folder, monkeypatch)
+    cut_short(client, folder, gate)
     assert checkpoint_uuids(cluster) == [OWN]
     assert stored_names(cluster) == ["", "deep", NAMES[0]]
-    sent: list[str] = []
-    put = _Sender._put
-
-    def put_counted(self: _Sender, file: object, request: object) -> None:
-        sent.append(file.path)  # type: ignore[attr-defined]
-        put(self, file, request)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(_Sender, "_put", put_counted)
     uploaded = client.trial(1).upload_checkpoint(folder)
-    assert sorted(sent) == ["manifest.json", *NAMES[1:]]
+    assert sorted(gate.sent) == ["manifest.json", *NAMES[1:]]
     assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
     # A changed folder is a new checkpoint; an unchanged folder is an existing checkpoint.
     assert client.trial(1).upload_checkpoint(folder).uuid == uploaded.uuid
@@ -175,11 +195,11 @@ def test_experiment_deletion_removes_uploads(
     client: Client,
     agent: Agent,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    gate: UploadGate,
 ) -> None:
     client.trial(1).upload_checkpoint(folder)
     (folder / "weights.bin").write_bytes(b"other")
-    cut_short(client, folder, monkeypatch)
+    cut_short(client, folder, gate)
     kill(cluster, agent)
     assert delete(cluster, "/experiments/1").status == 200
     with pytest.raises(DetcloudError, match="experiment 1 is being deleted"):
@@ -194,16 +214,17 @@ def test_concurrent_experiment_deletion_removes_upload(
     client: Client,
     agent: Agent,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kill(cluster, agent)
-    checked = upload_completion._check_stored
 
-    def delete_first(files: Any, stored: Any) -> None:
+    def delete_experiment() -> None:
         assert delete(cluster, "/experiments/1").status == 200
-        checked(files, stored)
 
-    monkeypatch.setattr(upload_completion, "_check_stored", delete_first)
+    cluster.services.engine.table = InterleavingTable(
+        cluster.services.table,
+        delete_experiment,
+        lambda writes: any(write.key == Key("trial#1", HEAD) for write in writes),
+    )
     with pytest.raises(DetcloudError, match="experiment 1 was changed in the meantime"):
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)
@@ -216,9 +237,9 @@ def test_collection_removes_incomplete_upload_after_a_day(
     client: Client,
     agent: Agent,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    gate: UploadGate,
 ) -> None:
-    cut_short(client, folder, monkeypatch)
+    cut_short(client, folder, gate)
     kill(cluster, agent)
     collect(cluster)
     assert stored_names(cluster) == ["", "deep", NAMES[0]]

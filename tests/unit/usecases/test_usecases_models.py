@@ -6,12 +6,13 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.actors.pins import PINS, decode_pin
-from control_plane.state.table import Conflict, Key, Write
+from control_plane.state.table import Conflict, Key
 from control_plane.usecases.model_versions import VERSIONS_OF_CHECKPOINT_MAX
 from control_plane.usecases.models import METADATA_BYTES_MAX
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import RefusingTable
 from tests.unit.api.test_api_collection import collect, kill
 from tests.unit.queries.test_queries_trials import checkpoint
 
@@ -270,20 +271,11 @@ def test_model_deletion_removes_all_versions(cluster: Cluster, agent: Agent) -> 
     assert ask(cluster, "GET", "/digits/versions").json["items"] == []
 
 
-def test_change_is_retried_after_a_concurrent_change(
-    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_change_is_retried_after_a_concurrent_change(cluster: Cluster, agent: Agent) -> None:
     create(cluster)
-    table, commit = cluster.services.table, cluster.services.table.commit
-    keys = [Key("models", "digits"), Key(PINS, FIRST)]
-
-    def commit_late(writes: tuple[Write, ...]) -> None:
-        # Each row has one concurrent change.
-        if keys:
-            raise Conflict(keys.pop())
-        commit(writes)
-
-    monkeypatch.setattr(table, "commit", commit_late)
+    # Each row has one concurrent change.
+    changes = [Conflict(Key(PINS, FIRST)), Conflict(Key("models", "digits"))]
+    cluster.services.engine.table = RefusingTable(cluster.services.table, changes)
     assert register(cluster).json["number"] == 1
     assert holders(cluster) == ("digits/1",)
 

@@ -10,9 +10,11 @@ from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.scheduling.model import SchedulerRules
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.table_decorators import writes_to
 
 PRIORITY = "scheduler: {type: priority, preemption: true}"
 
@@ -141,19 +143,16 @@ def test_removed_pool_can_be_created_again(cluster: Cluster) -> None:
     assert names(cluster) == ["default", "gpus"]
 
 
-def test_pool_removed_during_draining_is_not_created_again(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pool_removed_during_draining_is_not_created_again(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
-    execute = cluster.services.engine.execute_command
 
-    def execute_late(*args: Any, **options: Any) -> object:
-        monkeypatch.setattr(cluster.services.engine, "execute_command", execute)
+    def remove() -> None:
         assert ask(cluster, "DELETE", "/resource-pools/gpus").status == 200
-        return execute(*args, **options)
 
-    monkeypatch.setattr(cluster.services.engine, "execute_command", execute_late)
+    table = InterleavingTable(cluster.services.table, remove, writes_to("pool#gpus"))
+    cluster.services.engine.table = table
     assert ask(cluster, "POST", "/resource-pools/gpus/drain").status == 404
+    assert table.acted
     assert names(cluster) == ["default"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from control_plane.config.__main__ import main
 from control_plane.usecases import search_previews
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import Cluster, limit_queries
 from tests.unit.api.conftest import cluster
 
 __all__ = ["cluster"]
@@ -52,23 +52,23 @@ def test_estimate_simulates_the_given_slots(cluster: Cluster) -> None:
     assert doubled["slot_seconds"] == pytest.approx(2 * estimate["slot_seconds"], rel=1e-3)
 
 
-def test_missing_estimate_has_a_reason(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_estimate_has_a_reason(cluster: Cluster) -> None:
     config = RANDOM + "resources: {slots_per_trial: 4}\n"
     answer = cluster.post(PATH, {"config": config, "slots": 2})
     # The pool has no slots yet, for which a submission is warned but not refused.
     assert answer.status == 200, answer.body
     assert answer.json["estimate"] is None
     assert "but the simulated cluster has 2" in answer.json["estimate_missing"]
-    monkeypatch.setattr(search_previews, "ESTIMATE_SECONDS_MAX", -1.0)
+    cluster = limit_queries(cluster, estimate_seconds_max=-1.0)
     many = RANDOM.replace("max_trials: 4", "max_trials: 200")
     answer = cluster.post(PATH, {"config": many, "slots": 2})
     assert (answer.json["trials"], answer.json["estimate"]) == (200, None)
     assert "use `detcloud simulate`" in answer.json["estimate_missing"]
 
 
-def test_rejects_invalid_or_too_large_search(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_invalid_or_too_large_search(cluster: Cluster) -> None:
+    cluster = limit_queries(cluster, preview_seconds_max=-1.0)
+
     def refusal_of(config: str) -> str:
         answer = cluster.post(PATH, {"config": config})
         assert answer.status == 422, answer.body
@@ -84,13 +84,12 @@ def test_rejects_invalid_or_too_large_search(
     assert "cannot be previewed" in refusal_of(custom)
     many = RANDOM.replace("max_trials: 4", f"max_trials: {search_previews.TRIALS_MAX + 1}")
     assert f"at most {search_previews.TRIALS_MAX}" in refusal_of(many)
-    monkeypatch.setattr(search_previews, "PREVIEW_SECONDS_MAX", -1.0)
     long = HALVING.replace("max_trials: 4", "max_trials: 5000")
     assert "takes more than -1 s to preview" in refusal_of(long)
 
 
 def test_one_preview_is_computed_at_a_time(cluster: Cluster) -> None:
-    with search_previews._hold_computing_lock():
+    with search_previews.hold_computing_lock():
         answer = cluster.post(PATH, {"config": RANDOM})
         assert (answer.status, answer.json["error"]["code"]) == (503, "unavailable")
     assert cluster.post(PATH, {"config": RANDOM}).status == 200

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +9,9 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.api.access_log import JsonLines
 from control_plane.errors import Code, RequestError
-from control_plane.state.table import Write
 from control_plane.usecases.user_tokens import MAKERS_MAX, encrypt_token, extend_makers
 from detcloud.shared.tokens import TOKEN_PREFIX
+from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -163,19 +162,13 @@ def test_revocation_ends_tokens_created_with_the_token(cluster: Cluster) -> None
     assert not works(cluster, beside["token"])
 
 
-def test_concurrently_revoked_token_creates_no_token(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrently_revoked_token_creates_no_token(cluster: Cluster) -> None:
     maker = make(cluster, ADMIN, user="ada")
-    table = cluster.services.table
-    commit = table.commit
 
-    def revoke_before(writes: Sequence[Write]) -> None:
-        monkeypatch.undo()
+    def revoke() -> None:
         assert ask(cluster, "DELETE", f"/tokens/{maker['id']}", ADMIN).status == 200
-        commit(writes)
 
-    monkeypatch.setattr(table, "commit", revoke_before)
+    cluster.services.engine.table = InterleavingTable(cluster.services.table, revoke)
     assert ask(cluster, "POST", "/tokens", maker["token"], {}).status == 401
     assert token_ids(cluster, ADMIN) == [maker["id"]]
 
