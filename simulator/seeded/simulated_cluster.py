@@ -25,7 +25,7 @@ from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
 from lambdas.maintenance import Maintenance
-from simulator.checks.fleet_checker import FleetChecker, FleetLimits
+from simulator.checks.fleet_checker import FleetChecker
 from simulator.checks.state_checker import CheckedTable, InvariantBroken, StateChecker
 from simulator.faults.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
 from simulator.faults.fault_state import FaultState
@@ -39,7 +39,8 @@ from simulator.machines.machines import Machines, StaticMachines
 from simulator.machines.process import ProcessEnvironment
 from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
 from simulator.seeded.invariants import Invariants
-from simulator.seeded.searches import EPOCHS_SHARE, PoolCapacity, Searches
+from simulator.seeded.pool_limits import STATIC_SLOTS_MAX, fleet_limits, pool_capacity
+from simulator.seeded.searches import EPOCHS_SHARE, Searches
 from simulator.seeded.users import Users
 
 START_MS = 1_700_000_000_000
@@ -56,8 +57,6 @@ RECONCILE_MS = 6_000
 RESERVE_AFTER_MS = 10 * 60_000
 # A run must end within this time after the end of the faults.
 END_HOURS = 12
-# The slots of the largest static machine in a pool.
-STATIC_SLOTS_MAX = 4
 # The slots of a pool's cloud machines, in order of preference.
 CLOUD_SIZES = ((1,), (2,), (4,), (4,), (4, 1), (1, 4), (3, 2))
 ON_DEMAND_BASES = (0.0, 0.0, 0.25, 0.5, 1.0)
@@ -136,10 +135,10 @@ class SimulatedCluster:
         self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock, START_MS)
         self.machines = Machines(environment, self.cloud, self.rows, START_MS)
         self.pools = {f"pool-{n}": self._sample_pool(n) for n in range(size.pools)}
-        self._capacities = {name: _pool_capacity(settings) for name, settings in self.pools.items()}
+        self._capacities = {name: pool_capacity(settings) for name, settings in self.pools.items()}
         for name, settings in self.pools.items():
             if settings.provider:
-                self.fleet_checker.add_pool(name, _fleet_limits(settings))
+                self.fleet_checker.add_pool(name, fleet_limits(settings))
         self.invariants = Invariants(self.checker, checkpoints)
         self.users = Users(
             self.clock,
@@ -480,21 +479,6 @@ class SimulatedCluster:
         living = [machine.id for machine in self.cloud.live_machines()]
         left = f"mail {self.checker.pending_mail()[:5]}, runs {runs}, machines {living}"
         return f"{left}, {self.checker.actor_states('pool')}, {experiments[:2]}, {trials[:3]}"
-
-
-def _fleet_limits(settings: PoolSettings) -> FleetLimits:
-    """Return the limits of a pool with a provider."""
-    fields = json.loads(settings.provider)
-    sizes = dict.fromkeys(offering["slots"] for offering in fields["offerings"])
-    return FleetLimits(tuple(sizes), fields["min_instances"], fields["max_instances"])
-
-
-def _pool_capacity(settings: PoolSettings) -> PoolCapacity:
-    """Return the size and number of a pool's largest machines; without a provider, a single one."""
-    if not settings.provider:
-        return PoolCapacity(STATIC_SLOTS_MAX)
-    limits = _fleet_limits(settings)
-    return PoolCapacity(max(limits.sizes), limits.instances_max)
 
 
 def _audit_pool(host: Host, pool: str) -> None:
