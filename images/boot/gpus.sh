@@ -4,7 +4,9 @@
 
 # Source: "CUDA compatibility": the oldest driver for images with any minor version of CUDA 12.
 driver_min=525
-# NVIDIA's packages of the container toolkit, and the fingerprint of the key that signs them.
+# NVIDIA's packages of the container toolkit, and the fingerprint of the key that signs them. The
+# environment of a boot is root's, so no other user can name another place. The place needs no trust:
+# the fingerprint has no variable.
 toolkit_place="${DETCLOUD_TOOLKIT_PLACE:-https://nvidia.github.io/libnvidia-container}"
 toolkit_key=C95B321B61E88C1809C4F759DDCAE044F796ECB0
 toolkit_version=1.18.1-1

@@ -1,6 +1,6 @@
 """AWS's signature, version 4, with the keys of an instance's role, and the download of a file.
 
-The module needs only Python 3.10 and the standard library, because the boot script installs a
+The module needs only Python 3.8 and the standard library, because the boot script installs a
 newer Python later.
 """
 

@@ -2,7 +2,7 @@
 
 The instance has no agent and no token yet. The report carries a proof of the instance's identity
 that covers the report's digest and is valid for no other purpose. The module runs under the Python
-of any machine image from 3.10 on.
+of any machine image from 3.8 on.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from detcloud.agent.agent import NoticeSource
-    from detcloud.agent.join_token import IdentityProof
+    from detcloud.agent.identity_proof import IdentityProof
 
 
 class AgentCloud(NamedTuple):

@@ -10,29 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
 from detcloud.shared.tokens import mint_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
+
+    from detcloud.agent.identity_proof import IdentityProof
 
 
 class IdentityRefused(Exception):
     """The cluster refuses this instance permanently, so that a repeated proof is useless."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdentityProof:
-    """A proof of this instance's identity."""
-
-    instance_id: str
-    """The cloud's id or name of the instance."""
-    fields: Mapping[str, str]
-    """The proof's fields in a request; docs/agent-protocol.md lists the fields of each cloud."""
 
 
 def obtain_join_token(

@@ -2,15 +2,24 @@
 
 The place decides whether a value is secret: fields with a telling name, and all environment
 variables that are not listed as shown. In any text, logins and signatures in URLs are secret. All
-code that shows values uses this module.
+code that shows values uses this module. Boot reports import this module under Python 3.8 too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    Loc = tuple[str | int, ...]
+    """The place of a value: the keys and list positions from the root of a configuration."""
+
+    _Replace = Callable[[Loc, Any, Any], Any]
+    """Returns the replacement of a secret from its place, the value and the masked value."""
 
 MASK: Final = "********"
 
@@ -49,12 +58,6 @@ _WEBHOOK: Final = re.compile(
     re.IGNORECASE,
 )
 """Webhooks with an address that is a secret, because it allows any caller to post."""
-
-Loc = tuple[str | int, ...]
-"""The place of a value: the keys and list positions from the root of a configuration."""
-
-_Replace = Callable[[Loc, Any, Any], Any]
-"""Returns the replacement of a secret from its place, the value and the masked value."""
 
 _DROPPED: Final = object()
 
@@ -246,7 +249,7 @@ def _replace_variables(
     copy: dict[Any, Any] = {}
     for key, item in value.items():
         place = (*loc, key)
-        if isinstance(item, list | Mapping):
+        if isinstance(item, (list, Mapping)):
             copy[key] = _replace_variables(item, replace, place, shown)
             continue
         variable = _replace_variable(f"{key}={item}", replace, place, shown)
@@ -275,5 +278,5 @@ def _is_secret_field(key: object, loc: Loc) -> bool:
 
 
 def _names(value: Any) -> frozenset[str]:
-    names = value if isinstance(value, list | tuple) else ()
+    names = value if isinstance(value, (list, tuple)) else ()
     return frozenset(name for name in names if isinstance(name, str))

@@ -9,7 +9,8 @@ from pathlib import Path
 from control_plane.fleet.records import instances_partition
 from detcloud.agent.aws.instance_identity import sign_identity
 from detcloud.agent.aws.metadata import Ec2Metadata
-from detcloud.agent.join_token import IdentityProof, obtain_join_token
+from detcloud.agent.identity_proof import IdentityProof
+from detcloud.agent.join_token import obtain_join_token
 from tests.emulators.deployment import Deployment, Stack
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.cluster_steps import POOL, pools_text, ticks_stopped, wait_until

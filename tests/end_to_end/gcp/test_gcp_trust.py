@@ -12,7 +12,8 @@ from control_plane.fleet.records import instances_partition
 from control_plane.state.table import Key
 from detcloud.agent.gcp.instance_identity import request_identity
 from detcloud.agent.gcp.metadata import GceMetadata
-from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_join_token
+from detcloud.agent.identity_proof import IdentityProof
+from detcloud.agent.join_token import IdentityRefused, obtain_join_token
 from tests.emulators.gce.machine import Machine
 from tests.emulators.gce.metadata import metadata_server
 from tests.end_to_end.cluster_steps import (

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_join_token
+from detcloud.agent.identity_proof import IdentityProof
+from detcloud.agent.join_token import IdentityRefused, obtain_join_token
 
 INSTANCE = "i-0123456789abcdef0"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from detcloud.agent.aws.instance_identity import sign_identity
 from detcloud.agent.aws.metadata import ENDPOINT, Ec2Metadata
-from detcloud.agent.join_token import IdentityProof
 
 if TYPE_CHECKING:
     from detcloud.agent.aws.spot_notices import Ec2Notices
+    from detcloud.agent.identity_proof import IdentityProof
 
 METADATA_ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 

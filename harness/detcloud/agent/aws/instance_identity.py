@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from detcloud.agent.join_token import IdentityProof
+from detcloud.agent.identity_proof import IdentityProof
 from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from detcloud.agent.aws.metadata import InstanceMetadata
 
-ROLES_PATH = "latest/meta-data/iam/security-credentials/"
+PREFIX = "latest/meta-data/"
+ROLES_PATH = f"{PREFIX}iam/security-credentials/"
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: boot reports import this module under Python 3.8 too.
+@dataclass(frozen=True)
 class RoleCredentials:
     """The temporary credentials of the instance's role."""
 
@@ -131,5 +133,5 @@ def read_metadata(metadata: InstanceMetadata, path: str) -> str:
     """
     text = metadata.get(path)
     if not text:
-        raise OSError(f"this machine has no {path.removeprefix('latest/meta-data/')}")
+        raise OSError(f"this machine has no {path.replace(PREFIX, '', 1)}")
     return text

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from detcloud.agent.gcp.end_notices import PREEMPTION_SECONDS, GceNotices
 from detcloud.agent.gcp.instance_identity import request_identity
 from detcloud.agent.gcp.metadata import open_metadata
-from detcloud.agent.join_token import IdentityProof
+
+if TYPE_CHECKING:
+    from detcloud.agent.gcp.end_notices import GceNotices
+    from detcloud.agent.identity_proof import IdentityProof
 
 NOTICE_VARIABLE = "DETCLOUD_PREEMPTION_SECONDS"
 """The variable with the seconds from the notice of a preemption to the end of the instance.
 
-The boot script sets it if they differ from PREEMPTION_SECONDS, because the metadata do not contain
-them.
+The boot script sets it if they differ from `end_notices.PREEMPTION_SECONDS`, because the metadata
+do not contain them.
 """
 
 
@@ -31,5 +34,8 @@ def start_notices() -> GceNotices:
 
     Raise ValueError if NOTICE_VARIABLE is set to something other than a number.
     """
+    # Boot reports import this module under a Python that may be too old for the notices.
+    from detcloud.agent.gcp.end_notices import PREEMPTION_SECONDS, GceNotices
+
     seconds = int(os.environ.get(NOTICE_VARIABLE) or PREEMPTION_SECONDS)
     return GceNotices(open_metadata(), seconds).start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detcloud.agent.join_token import IdentityProof
+from detcloud.agent.identity_proof import IdentityProof
 from detcloud.shared.gcp_identity import TOKEN_FIELD, token_audience
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from detcloud.agent.aws.instance_identity import sign_identity
-from detcloud.agent.join_token import IdentityProof
+from detcloud.agent.identity_proof import IdentityProof
 
 DIGEST = "d" * 64
 ROLE = "latest/meta-data/iam/security-credentials/"
