@@ -47,10 +47,11 @@ class AgentCredentials(Credentials):
     def refresh(self, request: object) -> None:
         """Fetch a token from the agent, and set `token` and `expiry`. `request` is not used.
 
-        Retry every WAIT_SECONDS for up to OUTAGE_SECONDS_MAX, since a trial without a token would
-        lose its work, and write a line about the first failure of the call. Invalid answers count
-        as failures. Raise RefreshError after that time, or at once if the agent refuses the token
-        with status 403. The old token then stays set. Requests to the agent use no proxy.
+        After any failure, also an invalid answer, retry every WAIT_SECONDS until the pauses reach
+        OUTAGE_SECONDS_MAX, since a trial without a token would lose its work. Write a line about
+        the first failure of the call. Then raise RefreshError, or at once if the agent refuses the
+        token with status 403. The old token then stays set. An answer with a null token gives the
+        text "None". Requests to the agent use no proxy.
         """
         waited = 0.0
         while True:
@@ -82,8 +83,8 @@ class AgentCredentials(Credentials):
 def agent_credentials(environment: Mapping[str, str] = os.environ) -> AgentCredentials | None:
     """Return the credentials that the trial's agent offers in the environment variables.
 
-    Return None if no variable names the agent's server. Nothing is sent yet. A missing token of the
-    agent becomes "".
+    Return None if the variable of the agent's server is missing or empty. Nothing is sent yet. A
+    missing token of the agent becomes "".
     """
     uri = environment.get(storage_variables.CREDENTIALS_URI)
     if not uri:
