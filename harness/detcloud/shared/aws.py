@@ -33,8 +33,9 @@ _OF_THE_MACHINE = "iam-role"
 def new_session() -> Any:
     """Create a botocore session with the environment's region and credentials.
 
-    The environment's variables and botocore's files are read at the first use. Nothing is sent yet.
-    The session is for a single thread.
+    The environment's variables and botocore's files are read at the first use, so missing
+    credentials are no error here. Nothing is sent yet. Each call creates a new session, for a
+    single thread.
     """
     session = Session()
     session.register_component("data_loader", _service_descriptions())

@@ -18,9 +18,10 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 class ReportFile:
     """A report file, to which each line is appended with a single write. Thread-safe.
 
-    The constructor creates a missing file and folder, and raises OSError if that fails. A report
-    should take at most 50 us (docs/benchmarks.md, `gangs`), so system calls with a known result are
-    avoided.
+    The constructor creates a missing file, of mode 0644 less the umask, and missing folders. It
+    keeps the content of an existing file. It raises OSError if that fails or `path` is a link. A
+    report should take at most 50 us (docs/benchmarks.md, `gangs`), so system calls with a known
+    result are avoided.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,9 +37,10 @@ class ReportFile:
         """Append a report of this kind, with the current time and the fields, as a line of JSON.
 
         Values are converted as `to_json_value` does, so NaN becomes "NaN". A field `time_ms`
-        replaces the current time. Raise DetcloudError for a value that has no JSON form or is
-        nested too deep, for a line over 256 KiB, and if the line cannot be written completely. Only
-        in the last case, a part may stay in the file; the next report then begins on a new line.
+        replaces the current time. The line is written at once, but not flushed to disk. Raise
+        DetcloudError for a value that has no JSON form or is nested too deep, for a line over 256
+        KiB, and if the line cannot be written completely. Only in the last case, a part may stay in
+        the file; the next report then begins on a new line. Nothing is repeated.
         """
         time_ms = time.time_ns() // 1_000_000
         plain = to_json_object(fields, kind)
@@ -67,9 +69,10 @@ class ReportFile:
             )
 
     def _separator_after_torn_line(self) -> bytes:
-        """Return a newline if a full disk cut the file's last line, else b"".
+        """Return a newline if the file does not end with a newline, else b"". b"" if it is empty.
 
-        The reader then skips only the cut line, and not the next line as well.
+        A full disk may have cut the last line. The reader then skips only the cut line, and not the
+        next line as well. Raise OSError if the file cannot be read.
         """
         size = os.fstat(self._descriptor).st_size
         torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"

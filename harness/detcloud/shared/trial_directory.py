@@ -153,7 +153,8 @@ class DirectivesFile:
         """Return the newest directives, and store them in `latest`. Ignore an older revision.
 
         Return the defaults before the file exists, and the last directives if the file is deleted.
-        Raise DetcloudError if the file is malformed; `latest` then stays, and each call raises the
+        An equal revision with other content counts as newer. Raise DetcloudError if the file is
+        malformed, and OSError if it is unreadable; `latest` then stays, and each call raises the
         error until the file changes.
         """
         try:
@@ -179,7 +180,8 @@ class TrialDirectory:
     def __init__(self, path: Path) -> None:
         """Read in/spec.json. Raise DetcloudError if the file is missing or malformed.
 
-        Unknown fields are ignored. Nothing is created or written.
+        An unknown version is malformed, unknown fields are ignored. Raise another OSError if the
+        file is unreadable. Nothing is created or written.
         """
         self.path = path
         place = path / "in" / "spec.json"
@@ -202,7 +204,8 @@ class TrialDirectory:
     def report(self) -> ReportFile:
         """The report file of this process's rank, created at the first use, and then kept.
 
-        Raise OSError if the file cannot be created.
+        The folder `out` is created as well. Raise OSError if the file cannot be created or is a
+        link.
         """
         if self._report is None:
             self._report = ReportFile(self._path_of(self.rank))
@@ -211,8 +214,8 @@ class TrialDirectory:
     def open_node_report(self) -> ReportFile:
         """Return the report file of the node's first process, which starts the workers.
 
-        Create the file if needed. Return `report` if the rank was not changed. Later calls return
-        the same object.
+        Create the file if needed. Return `report` if `set_rank` has not changed the rank. Later
+        calls return the same object. Raise OSError if the file cannot be created.
         """
         if self.rank == self.spec.rank:
             return self.report
@@ -238,9 +241,10 @@ class TrialDirectory:
     def claim_rank(self) -> None:
         """Claim the rank for this process until `close`, with a lock on a file in out/.
 
-        The file and the folder are created if missing. Raise DetcloudError if another process has
-        claimed the rank, since both would report as the same rank; then nothing is claimed. Further
-        claims of this process succeed. On a file system without locks, the claim always succeeds.
+        The file and the folder are created if missing, and stay. Raise DetcloudError if another
+        process has claimed the rank, since both would report as the same rank; then nothing is
+        claimed. Further claims of this process succeed. On a file system without locks, every claim
+        succeeds. Raise OSError if the file cannot be created.
         """
         (self.path / "out").mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -299,8 +303,8 @@ class TrialDirectory:
     def from_environment(cls) -> TrialDirectory | None:
         """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without a value.
 
-        Each call reads in/spec.json and returns a new object. Raise DetcloudError if the file is
-        missing or malformed.
+        An empty value counts as none. Each call reads in/spec.json and returns a new object. Raise
+        DetcloudError if the file is missing or malformed, and OSError if it is unreadable.
         """
         path = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
         return cls(Path(path)) if path else None
