@@ -218,8 +218,8 @@ class AzureContainer:
     def signed_get_url(self, key: str, seconds: int) -> str:
         """Return a URL that allows anybody to download the blob for `seconds`.
 
-        Browsers save the content to a file. Requires `can_sign`, or an error of another kind is
-        raised. Nothing is sent to the store, so the blob may be missing.
+        Browsers save the content to a file. Raise AttributeError without `can_sign`. Nothing is
+        sent to the store, so the blob may be missing.
         """
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 

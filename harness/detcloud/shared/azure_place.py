@@ -93,7 +93,11 @@ class AzurePlace:
 
 
 def is_azures_own(url: str) -> bool:
-    """Whether the URL is an https URL of Azure's own clouds, and not of a compatible server."""
+    """Whether the URL is an https URL of Azure's own clouds, and not of a compatible server.
+
+    The host decides, also of the clouds for China and for the US government. An account's custom
+    domain does not count. Nothing is requested.
+    """
     parts = urlsplit(url)
     return parts.scheme == "https" and (parts.hostname or "").endswith(_OWN_HOSTS)
 

@@ -195,7 +195,8 @@ def _is_folder(name: str, parent: int | None) -> bool:
 def parse_json_object(content: bytes) -> dict[str, Any] | None:
     """Parse a JSON object in UTF-8, UTF-16 or UTF-32. Return None if the bytes are anything else.
 
-    Objects that are nested too deep for the parser give None as well.
+    Objects that are nested too deep for the parser give None as well. NaN and infinities are
+    accepted, although JSON has none. Of repeated keys, the last counts.
     """
     try:
         parsed = json.loads(content)

@@ -389,7 +389,7 @@ class GcsBucket:
     def can_sign(self) -> bool:
         """Whether the credentials can sign URLs: a service account's can, a person's cannot.
 
-        Nothing is sent.
+        Nothing is sent. Whether Google allows the account to sign is not checked.
         """
         return can_sign(self._client._credentials)
 

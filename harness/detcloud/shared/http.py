@@ -83,7 +83,7 @@ class Unreachable(DetcloudError, OSError):
 def detail_text(detail: Mapping[str, Any]) -> str:
     """Return the line `PATH: message (hint)` for a detail of an error.
 
-    Missing, null and empty parts are omitted. "" if no part is left.
+    Missing, null and empty parts are omitted, and other values become text. "" if no part is left.
     """
     parts = [str(detail.get(name) or "") for name in ("path", "message")]
     hint = detail.get("hint")

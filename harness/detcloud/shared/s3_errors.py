@@ -124,7 +124,10 @@ def client_error() -> Any:
 
 
 def transfer_errors() -> Any:
-    """Import and return botocore's classes of errors for an answer's body that breaks off."""
+    """Import and return the tuple of botocore's errors for an answer's body that breaks off.
+
+    These are HTTPClientError, which includes broken connections, and IncompleteReadError.
+    """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     return (HTTPClientError, IncompleteReadError)

@@ -163,9 +163,11 @@ class ObjectReader:
     def _cut(
         self, key: str, answer: Mapping[str, Any], start: int, end: int | None
     ) -> Content | None:
-        """Return the range of an answer with the whole object, or None for a range behind the end.
+        """Return the content from `start` to before `end` of an answer with the whole object.
 
-        Record that the store lacks ranges. For None, the answer is closed.
+        Record that the store lacks ranges. None as `end` means the object's end, and a later `end`
+        is cut. Return None, and close the answer, if `start` is at or behind the object's end. An
+        unknown size counts as large enough. Nothing is read yet.
         """
         self._features.note(Feature.RANGES, is_there=False)
         whole = _part_content(key, answer, 0, None)

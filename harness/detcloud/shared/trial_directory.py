@@ -278,9 +278,9 @@ class TrialDirectory:
             self._write_claim(f"{own.pid} {own.started_ticks}")
 
     def _write_claim(self, text: str) -> None:
-        """Replace the text of the claim. Ignore an OSError, after which signals come sooner.
+        """Replace the text in the file by which this process claims its rank.
 
-        Do nothing without a claim.
+        Do nothing without a claim. An OSError is ignored; a stop then sends signals sooner.
         """
         if self._claim is not None:
             with contextlib.suppress(OSError):

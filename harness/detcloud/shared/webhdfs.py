@@ -150,7 +150,8 @@ class HdfsFolder:
     def list_folders(self, folder: str) -> list[str]:
         """Return the sorted names of the folders in a folder, without deeper folders.
 
-        The folder "" is the root. Unfinished uploads are skipped. Empty if the folder is missing.
+        The folder "" is the root. Links and unfinished uploads are skipped. Empty if the folder is
+        missing or is a file.
         """
         return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
