@@ -107,9 +107,9 @@ def delete_tree(path: Path) -> None:
     The target of a link is never deleted. Do nothing for a missing path or a file that is no link.
     The permissions of the folder and its subfolders are first set to 0700, so that unreadable
     folders can be emptied. Entries that cannot be deleted are left without an error, and with them
-    the folder; left subfolders lie in the top folder under random names. Raise OSError if the link
-    `path` cannot be deleted. Nested folders are moved to the top and emptied there, which needs two
-    descriptors and no recursion.
+    the folder `path`. Raise OSError if the link `path` cannot be deleted. Folders inside subfolders
+    are moved into `path` under random names and emptied there, which needs two descriptors and no
+    recursion; left folders stay there.
     """
     if path.is_symlink():
         path.unlink()

@@ -29,11 +29,16 @@ def process_setting_notices(
 ) -> Iterator[str]:
     """Yield a sentence for each configured setting that has no effect without containers.
 
-    `config` is the configuration as JSON values. Settings with default values are skipped. A mount
-    or a data layer folder has a sentence if its path in the container differs from the host's path,
-    and a mount also if its `read_only` or `propagation` cannot be enforced. A section that is no
-    dict counts as missing. Raise KeyError for a mount without a path. `cuda` is whether trials run
-    on GPUs. `reason` names the agents without containers, and is part of each sentence.
+    The settings are the image, CONTAINERS_ONLY, mounts, the propagation of the checkpoint storage
+    and the data layer's folder in the container. Missing, null, false and empty values are skipped,
+    and the propagation `rprivate`; 0 counts as configured. The data layer has a sentence if its
+    folder in the container differs from the host's. A mount has one sentence at most: if its
+    absolute path in the container differs from the host's, else if it sets `read_only` or another
+    propagation.
+
+    Raise KeyError for a mount without a path. A section that is no dict counts as missing. `config`
+    is the configuration as JSON values. `cuda` is whether trials run on GPUs. `reason` names the
+    agents without containers, and is part of each sentence.
     """
     if image := configured_image(_section(config, "environment"), cuda=cuda):
         yield f"image {image} is not used: {reason}"

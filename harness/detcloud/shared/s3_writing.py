@@ -160,7 +160,7 @@ class ObjectWriter:
         upload. Return True if the object has the token, and False for another object after a
         conflict. Return None if no object exists, for another object after a missing upload, and,
         without a request, for all other errors. `error` is botocore's. Raise BucketError if the
-        store does not answer the request for the object.
+        store refuses or does not answer the request for the object.
         """
         code = error_code(error)
         if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):

@@ -180,8 +180,9 @@ class TrialDirectory:
     def __init__(self, path: Path) -> None:
         """Read in/spec.json. Raise DetcloudError if the file is missing or malformed.
 
-        An unknown version is malformed, unknown fields are ignored. Raise another OSError if the
-        file is unreadable. Nothing is created or written.
+        An unknown version is malformed, unknown fields are ignored, and missing fields get the
+        defaults of TrialSpec. Raise OSError if the file exists and is unreadable. Nothing is
+        created or written.
         """
         self.path = path
         place = path / "in" / "spec.json"

@@ -92,7 +92,8 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
 
     `config` is the configuration as JSON values. Settings with default values are skipped. The
     image or the environment variables for `rocm` count if they differ from each value for another
-    kind of device. A section that is no mapping counts as missing.
+    kind of device; Determined's own images do not count. A section that is no mapping counts as
+    missing.
     """
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None

@@ -249,7 +249,8 @@ class HdfsFolder:
         """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as "".
 
         Characters other than ASCII letters, digits, `.`, `_` and `-` become `~XX` for each byte in
-        UTF-8.
+        UTF-8, as does the first character of a name that begins like an unfinished file, with
+        STAGED.
         """
         parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts):

@@ -192,12 +192,13 @@ class HdfsPaths:
 
 
 def _bytes_before(path: str, start: int, end: int, size: int, length: int | None) -> int:
-    """Return the number of bytes in front of `start` with which an answer of `length` bytes begins.
+    """Return the number of bytes to skip at the beginning of an answer of `length` bytes.
 
-    A gateway that ignores the offset sends the whole file of `size` bytes. A gateway that ignores
-    the length sends the rest of the file, without bytes to skip. Without a `length`, the answer
-    counts as the requested bytes. Raise BucketError if the answer is longer than requested and has
-    neither length.
+    The request was for the bytes from `start` to before `end` of a file of `size` bytes. A gateway
+    that ignores the offset sends the whole file: the result is then `start`. A gateway that ignores
+    the length sends the rest of the file, and the result is 0. The result is 0 as well if `start`
+    is 0, or if the answer has no `length` or is not longer than requested. Raise BucketError for
+    any other length.
     """
     if not start or length is None or length <= end - start:
         return 0
@@ -207,7 +208,11 @@ def _bytes_before(path: str, start: int, end: int, size: int, length: int | None
 
 
 def _parse_status(answered: Any, path: str) -> HdfsStatus:
-    """Parse a status in an answer about a path. Raise BucketError for a malformed status."""
+    """Parse a status in an answer about a path.
+
+    Raise BucketError for a malformed status. A missing or malformed number of the file becomes
+    NO_NUMBER, and missing properties of a special file count as false.
+    """
     fields = answered if isinstance(answered, dict) else {}
     name, length, number = (fields.get(word) for word in ("pathSuffix", "length", "fileId"))
     is_status = isinstance(name, str) and fields.get("type") in _TYPES
