@@ -58,7 +58,7 @@ class AgentCredentials(Credentials):
             try:
                 self._fetch()
                 return
-            except (OSError, HTTPException, ValueError, KeyError) as error:
+            except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
                 is_refused = isinstance(error, urllib.error.HTTPError) and error.code == _REFUSED
                 if is_refused or waited >= OUTAGE_SECONDS_MAX:
                     text = f"the agent issues no token for the checkpoint storage: {error}"
@@ -76,8 +76,8 @@ class AgentCredentials(Credentials):
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             fields = json.loads(answer.read())
         now = datetime.now(UTC).replace(tzinfo=None)
-        self.expiry = now + timedelta(seconds=int(fields["expires_in"]))
-        self.token = str(fields["access_token"])
+        token, seconds = str(fields["access_token"]), int(fields["expires_in"])
+        self.token, self.expiry = token, now + timedelta(seconds=seconds)
 
 
 def agent_credentials(environment: Mapping[str, str] = os.environ) -> AgentCredentials | None:
