@@ -48,7 +48,7 @@ class Connections:
         return connection
 
     def give_back(self, connection: HTTPConnection, *, reusable: bool) -> None:
-        """Keep a connection as idle if it is `reusable`, else close it.
+        """Keep a reusable connection as idle, or close a connection that is not reusable.
 
         The caller decides: a connection is reusable if the last answer was read completely. Nothing
         is checked, and the number of idle connections has no limit.

@@ -424,7 +424,7 @@ class GcsBucket:
             return None
 
     def _is_listed(self, key: str) -> bool:
-        """Request a listing, and return whether it contains the object with exactly this key.
+        """Request a listing, and return whether the listing contains exactly this key.
 
         Callers ask after a request for the object got status 403, which credentials without the
         right to list the whole bucket also get for a missing object. Raise AccessDenied if the

@@ -180,11 +180,12 @@ class ObjectReader:
         return Content(_CutBody(body, start, last), start, last, size, whole.etag)
 
     def _fetch_whole(self, key: str, destination: Path, content: Content, size: int | None) -> None:
-        """Copy an object to a file in one stream, without parallel parts. Replace an existing file.
+        """Copy an object to a file in a single stream, without parallel parts.
 
-        `content` is open from the object's first byte on. It is reused if it is known to reach the
-        object's end. Otherwise it is closed, and the same version is opened again. If the answer
-        breaks off, further requests continue it as `blocks` does. `content` is closed afterwards.
+        Replace an existing file. `content` is open from the object's first byte on. `content` is
+        reused if it is known to reach the object's end. Otherwise it is closed, and the same
+        version is opened again. If an answer breaks off, further requests fetch the rest, with
+        pauses, as `blocks` does. The content is closed afterwards.
 
         Raise BucketError if the store fails, the object is replaced meanwhile, or the number of
         received bytes differs from `size`; None skips this check. Raise NoSuchKey if the object is

@@ -1,4 +1,4 @@
-"""Writers of S3 objects, in one request or in parts, with a token for conditional writes.
+"""Writers of S3 objects, in a single request or in parts, with a token for conditional writes.
 
 Each object is stored with the token of its writer. A write that was repeated after a lost answer
 recognizes its own object by the token.
