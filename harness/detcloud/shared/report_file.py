@@ -81,7 +81,7 @@ class ReportFile:
     def has_exit(self) -> bool:
         """Whether any process has appended an `exit` line since this object was created.
 
-        The file is opened anew, also after `close`, and read from the place that was its end when
+        The file is opened again, also after `close`, and read from the place that was its end when
         this object was created. Malformed lines are skipped. Raise OSError if the file was deleted.
         """
         with self.path.open("rb") as report:
