@@ -18,12 +18,8 @@ from detcloud.shared.checkpoint_limits import (
     MANIFEST_BYTES_MAX,
 )
 from detcloud.shared.errors import DetcloudError, InvalidValue
-from detcloud.shared.trial_directory import (
-    LINE_BYTES_MAX,
-    CheckpointReference,
-    Reporter,
-    TrialSpec,
-)
+from detcloud.shared.report_file import LINE_BYTES_MAX
+from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
 from detcloud.storage import CheckpointStore, StorageError, checked_key
 from detcloud.storage.store import translate_errors
 

@@ -16,11 +16,8 @@ from typing import Any
 
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.processes import Process, is_alive, read_process
-from detcloud.shared.trial_directory import (
-    LINE_BYTES_MAX,
-    TRIAL_DIRECTORY_VARIABLE,
-    TrialDirectory,
-)
+from detcloud.shared.report_file import LINE_BYTES_MAX
+from detcloud.shared.trial_directory import TRIAL_DIRECTORY_VARIABLE, TrialDirectory
 
 GANG_FOLDER_VARIABLE = "DETCLOUD_GANG_FOLDER"
 ATTEMPT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"

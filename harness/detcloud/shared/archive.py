@@ -87,9 +87,10 @@ def pack(
     file or folder inside `root` is replaced by a copy. After an error, no file is left.
 
     Args:
-        keep: returns whether to pack a path relative to `root`. The path of a directory, or of a
-            link to a directory, ends with `/`. A directory that is not kept is not entered. An
-            entry that is not kept causes no error. Errors of `keep` are passed on.
+        keep: returns whether to pack a path relative to `root`; by default, everything is packed.
+            The path of a directory, or of a link to a directory, ends with `/`. A directory that is
+            not kept is not entered. An entry that is not kept causes no error. Errors of `keep` are
+            passed on, except that an OSError becomes ArchiveInvalid.
         bytes_max: the limit on the bytes of all files.
         files_max: the limit on files and directories.
         shown_root: the folder's name in errors, by default its path.
@@ -129,14 +130,16 @@ def extract(
     """Unpack an archive into the folder `destination`, completely or not at all.
 
     The files are written to a new folder next to `destination`, which is renamed at the end and
-    replaces an empty directory. Missing parent folders are created, and stay after an error. Modes
-    are 0755 for directories and executable files and 0644 for other files. Owners and times are not
+    replaces an empty directory. Missing parent folders are created, and stay after an error. The
+    new folder is deleted after an error. Modes are 0755 for `destination`, directories and
+    executable files and 0644 for other files, whatever the umask. Owners and times are not
     restored.
 
     Raises:
         ArchiveInvalid: the archive breaks a rule or exceeds a limit.
-        FileExistsError: `destination` exists and is not an empty directory.
-        OSError: a file cannot be read or written.
+        FileExistsError: `destination` exists and is not an empty directory, also after an earlier
+            call that wrote files.
+        OSError: a file cannot be read or written, or `destination` is a link.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -174,7 +177,10 @@ def inspect(
 
 
 def sha256_of(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal. Raise OSError if the file is unreadable."""
+    """Compute the SHA-256 of a file in hexadecimal. Follow links.
+
+    Raise OSError if the file is missing or unreadable.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -289,8 +295,9 @@ def _describe_largest(sources: list[_Source]) -> str:
 def _write_tar(file: BinaryIO, sources: list[_Source]) -> int:
     """Write the compressed archive. Return the number of bytes before compression.
 
-    `file` stays open. Raise ArchiveInvalid if a source is unreadable, became shorter, or cannot be
-    written. Bytes beyond the known size of a source are left out.
+    `file` stays open. Raise ArchiveInvalid if a source is unreadable or became shorter, or if its
+    content cannot be written. Raise OSError if another part of the archive cannot be written. Bytes
+    beyond the known size of a source are left out.
     """
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:

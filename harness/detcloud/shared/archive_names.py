@@ -138,9 +138,9 @@ def check_name(name: str) -> None:
     A final slash is an empty part. No file is read.
 
     Raises:
-        ArchiveInvalid: the name is empty, absolute, too long, too deep or not valid Unicode, or
-            contains an empty part, a part `.` or `..`, a backslash or a control character, or
-            begins with a letter and a colon, as a drive does.
+        ArchiveInvalid: the name is empty, absolute or not valid Unicode, or exceeds NAME_BYTES_MAX,
+            PART_BYTES_MAX or NAME_PARTS_MAX, or contains an empty part, a part `.` or `..`, a
+            backslash or a control character, or begins with a letter and a colon, as a drive does.
     """
     if not name:
         raise ArchiveInvalid(name, "an entry has no name")

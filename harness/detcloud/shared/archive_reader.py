@@ -87,9 +87,10 @@ def read_source_entries(
 ) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
     """Yield every entry of an archive from a source of bytes, as `read_entries` does.
 
-    The source is read to the end, a block at a time, and is not closed. `archive_bytes` is the
-    number of compressed bytes, for the limit on the compression ratio. An OSError of the source is
-    passed on. A ValueError, IndexError or EOFError becomes ArchiveInvalid.
+    The source is read to the end, a block at a time during the iteration, and is not closed.
+    `archive_bytes` is the number of compressed bytes, for the limit on the compression ratio.
+    Raise ArchiveInvalid as `read_entries` does. An OSError of the source is passed on. A
+    ValueError, IndexError or EOFError of the source becomes ArchiveInvalid.
     """
     with _refuse_damage():
         metered = _MeteredStream(_GzipContent(source), archive_bytes)

@@ -16,12 +16,13 @@ def describe_largest(sizes: Iterable[tuple[str, int]]) -> str:
     """Return a clause that names the three largest folders and the three largest files.
 
     An example is `the largest folders are .venv/ (200.0 MiB), data/ (9.0 MiB); the largest files
-    are ...`. The largest item comes first. A folder counts the files at any depth. Items below 1 %
-    of all bytes are omitted, and folders with more than 90 % of the bytes of their parent folder. A
-    half without items is omitted. Return "" if no item is left.
+    are ...`. The largest item comes first. A folder counts the files at any depth. Empty items,
+    items below 1 % of all bytes, and folders with more than 90 % of the bytes of their parent
+    folder are omitted. A half without items is omitted. Return "" if no item is left.
 
     Args:
-        sizes: the path of each file, with `/` between the parts, and the file's bytes.
+        sizes: the path of each file, with `/` between the parts, and the file's bytes. Of equal
+            paths, the last counts.
     """
     files = dict(sizes)
     total = sum(files.values())

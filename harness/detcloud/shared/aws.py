@@ -33,8 +33,9 @@ _OF_THE_MACHINE = "iam-role"
 def new_session() -> Any:
     """Create a botocore session with the environment's region and credentials.
 
-    The environment's variables and botocore's files are read at the first use. Nothing is sent yet.
-    The session is for a single thread.
+    The environment's variables and botocore's files are read at the first use, so missing
+    credentials are no error here. Nothing is sent yet. Each call creates a new session, for a
+    single thread.
     """
     session = Session()
     session.register_component("data_loader", _service_descriptions())
@@ -46,8 +47,8 @@ def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
 
     The session uses the keys and the region that the agent offers in `environment`. Without keys of
     the agent, the session uses the machine's role. Without a region of the agent, the session has
-    no region. The user's variables and files have no effect. Keys are fetched at the first use, by
-    a PatientFetcher if the agent offers keys. Nothing is sent yet.
+    no region. Empty variables count as missing. The user's variables and files have no effect. Keys
+    are fetched at the first use, by a PatientFetcher if the agent offers keys. Nothing is sent yet.
     """
     session = Session(session_vars=_NOT_CONFIGURED)
     session.register_component("data_loader", _service_descriptions())
@@ -85,10 +86,11 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
     def retrieve_full_uri(self, full_url: str, headers: Mapping[str, str] | None = None) -> Any:
         """Fetch the keys as ContainerMetadataFetcher does, and retry every WAIT_SECONDS.
 
-        Return the parsed JSON answer. Write a line about the first failure of the call. Raise
-        MetadataRetrievalError at once if the agent refuses the keys with status 403, or when the
-        pauses reach OUTAGE_SECONDS_MAX. Raise ValueError for an http URL of another machine, unless
-        botocore knows the host as one of AWS.
+        Return the parsed JSON answer. Each try consists of up to three requests, a second apart.
+        Write a line about the first failed try of the call. An answer that is no JSON is a failure,
+        too. Raise MetadataRetrievalError after a try that the agent refuses with status 403, or
+        when the pauses between tries reach OUTAGE_SECONDS_MAX. Raise ValueError at once for an http
+        URL of another machine, unless botocore knows the host as one of AWS.
         """
         waited = 0.0
         while True:

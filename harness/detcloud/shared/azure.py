@@ -63,11 +63,12 @@ _REMEDIES = {
 class AzureContainer:
     """The blobs of a container. Several threads may share the object.
 
-    Every public method may raise NoSuchBucket without the container, StoreBusy if the store asks
-    for fewer requests, and BucketError for other failures, after repeats. Only methods that say so
-    raise NoSuchKey. Errors of local files are passed on as OSError. `_send_blocks`,
-    `_commit_blocks` and `_commit` raise the errors of Azure's client, which their caller translates
-    by `_translate_errors`.
+    Azure's client repeats requests with status 408 or 5xx, and broken and unanswered requests, up
+    to RETRIES_MAX times with growing pauses. Then the methods raise bucket errors in place of the
+    client's: NoSuchBucket without the container, StoreBusy if the store asks for fewer requests,
+    and BucketError for other failures. Only methods that say so raise NoSuchKey. `_send_blocks`,
+    `_commit_blocks` and `_commit` raise the errors of Azure's client, which their caller
+    translates. Errors of local files are passed on as OSError.
 
     Each call that writes is a writer of its own: a blob of an earlier call, by this object or any
     other, counts as another writer's. A server other than Azure's may ignore or refuse the
@@ -93,9 +94,10 @@ class AzureContainer:
         """Upload a file as a new blob, completely or not at all. Return True if written.
 
         Return False, and change no blob, if another writer's blob exists, even with equal content.
-        Files above the size of a part are sent in blocks, several at a time; blocks that an earlier
-        attempt sent are reused. If False is returned or an error is raised, sent blocks may stay in
-        the store, for a week at most.
+        Files above the size of a part are sent in blocks, several at a time; equal blocks that an
+        earlier attempt sent are reused. If False is returned or an error is raised, sent blocks may
+        stay in the store, for a week at most. Raise OSError if the file is missing or unreadable,
+        and BucketError if a file in blocks becomes shorter.
         """
         size, token = source.stat().st_size, secrets.token_hex(16)
         part_bytes = part_bytes_of(size, BLOCKS_MAX, self._part_bytes)
@@ -119,8 +121,8 @@ class AzureContainer:
         """Copy a blob to a file, several parts at a time. Replace an existing file.
 
         Raise NoSuchKey without the blob; the file then stays as before. Raise BucketError if the
-        blob is replaced meanwhile, or if not all bytes are received; the file may then contain a
-        part.
+        blob is replaced meanwhile, or if not all bytes are received, and NoSuchKey if the blob is
+        deleted meanwhile; the file may then contain a part.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
@@ -132,9 +134,9 @@ class AzureContainer:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a blob, and return the size in bytes and an iterator of blocks.
 
-        The first part is requested by this call, and further parts during the iteration. Raise
-        NoSuchKey without the blob. The iterator may raise BucketError, and NoSuchKey if the blob is
-        deleted meanwhile.
+        The first part is requested by this call, and further parts during the iteration, which
+        works once. Raise NoSuchKey without the blob. The iterator may raise BucketError, also if
+        the blob is replaced meanwhile, and NoSuchKey if the blob is deleted meanwhile.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob()
@@ -143,7 +145,8 @@ class AzureContainer:
     def object_size(self, key: str) -> int | None:
         """Return the blob's size in bytes. Return None if no blob exists.
 
-        Raise NoSuchBucket without the container. Uncommitted blocks are no blob.
+        Each call sends a request. Raise NoSuchBucket without the container. Uncommitted blocks are
+        no blob.
         """
         found = self._find(key)
         return None if found is None else int(found.size)
@@ -189,8 +192,8 @@ class AzureContainer:
     def unfinished_keys(self, prefix: str) -> list[str]:
         """Return the sorted keys with the prefix that have uncommitted blocks but no blob.
 
-        Return an empty list if a server other than Azure's refuses the listing of blocks. Raise
-        BucketError for other failures.
+        Each call lists the container. Return an empty list if a server other than Azure's refuses
+        the listing of blocks.
         """
         try:
             with self._translate_errors(prefix):
@@ -215,8 +218,8 @@ class AzureContainer:
     def signed_get_url(self, key: str, seconds: int) -> str:
         """Return a URL that allows anybody to download the blob for `seconds`.
 
-        Browsers save the content to a file. Requires `can_sign`. Nothing is sent to the store, so
-        the blob may be missing.
+        Browsers save the content to a file. Raise AttributeError without `can_sign`. Nothing is
+        sent to the store, so the blob may be missing.
         """
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
@@ -237,8 +240,10 @@ class AzureContainer:
     def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[str]:
         """Send the blocks of a file that are not stored yet. Return the names of all blocks.
 
-        The names have the order of the blocks in the file. No blob is created. After an error, sent
-        blocks stay. Raise BucketError if the file has become shorter than `size`.
+        A name consists of the block's number and MD5. The names have the order of the blocks in the
+        file. Several blocks are sent at a time. No blob is created. After an error, sent blocks
+        stay. Raise BucketError if the file has become shorter than `size`, and OSError if the file
+        cannot be read.
         """
         blob, there = self._blob(key), self._known_blocks(key)
 
@@ -257,7 +262,7 @@ class AzureContainer:
         """Return the sizes in bytes of a key's uncommitted blocks by name. Empty without blocks.
 
         Return an empty dictionary also if a server other than Azure's refuses the listing of
-        blocks. Raise the errors of public methods.
+        blocks. Raise bucket errors for other failures.
         """
         try:
             return self.uncommitted_blocks(key)
@@ -286,8 +291,9 @@ class AzureContainer:
     def send_block(self, key: str, name: str, source: Path) -> None:
         """Upload a file as an uncommitted block of a key, without reading the file into memory.
 
-        Replace an uncommitted block of the same name. A blob of the key stays unchanged. Raise
-        OSError if the file cannot be read.
+        Replace an uncommitted block of the same name. A blob of the key stays unchanged, and the
+        file stays. Raise OSError if the file cannot be read. Azure requires a name as long as the
+        names of the key's other blocks, and refuses other names with BucketError.
         """
         with self._translate_errors(key), source.open("rb") as content:
             size = source.stat().st_size
@@ -327,7 +333,8 @@ class AzureContainer:
         refuse the condition. The method therefore first looks for a blob, and after a refusal calls
         `write(False)`, which replaces a blob that another writer has created meanwhile. A blob with
         the same `token` is this writer's own and counts as written. Other errors of `write` are
-        passed on.
+        passed on, also a refusal for a missing block if no blob exists. Azure's client repeats each
+        request of `write`.
         """
         from azure.core.exceptions import HttpResponseError
 
@@ -352,7 +359,8 @@ class AzureContainer:
     def _find(self, key: str) -> Any:
         """Request the blob's properties. Return None if no blob exists.
 
-        Raise NoSuchBucket without the container, and BucketError for other failures.
+        The result is Azure's description of the blob. Raise NoSuchBucket without the container, and
+        BucketError for other failures.
         """
         from azure.core.exceptions import ResourceNotFoundError
 
@@ -448,8 +456,8 @@ def _new_client(place: AzurePlace, transport: Any) -> Any:
 def _environment_identity(place: AzurePlace) -> Any:
     """Return the identity of the machine or the environment, which only Azure may receive.
 
-    Tokens are requested at the first use. Raise BucketError for an account outside Azure's own
-    clouds, or if azure-identity is missing.
+    The result is a DefaultAzureCredential of azure-identity. Tokens are requested at the first use.
+    Raise BucketError for an account outside Azure's own clouds, or if azure-identity is missing.
     """
     if not is_azures_own(place.endpoint):
         raise BucketError(f"{place} is not an account of Azure's own: set a credential for it")
@@ -477,6 +485,9 @@ def _may_be_refusal(error: Any) -> bool:
 
 
 def _error_code(error: Any) -> str:
-    """Return Azure's code of an error, or the HTTP status as text without a code."""
+    """Return Azure's code of an HttpResponseError. Without a code, return the status as text.
+
+    An error without an answer gives "None".
+    """
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code) or error.status_code)

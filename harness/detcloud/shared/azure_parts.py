@@ -17,9 +17,10 @@ from detcloud.shared.upload_parts import PartSizes, check_stored_size
 class AzurePartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
-    Parts are sent through the cluster, because Azure's signatures cannot be bound to content. Every
-    method that sends a request may raise BucketError if the store refuses or does not answer. The
-    list of stored parts is requested once per instance, at the first need.
+    Parts are sent through the cluster, because Azure's signatures cannot be bound to content. A
+    part is an uncommitted block, and the blob is created by the join. Every method that sends a
+    request may raise the errors of AzureContainer, after the container's repeats. The list of
+    stored parts is requested once per instance, at the first need; an error is not cached.
     """
 
     is_in_order = False
@@ -47,17 +48,19 @@ class AzurePartsUpload:
 
         `md5` is the part's digest in hexadecimal. The digest becomes part of the block's name, and
         is not compared with the content. Size and number are not checked either. Replace a block of
-        the same number and digest. Raise OSError if the file cannot be read.
+        the same number and digest; blocks with another digest stay. The file at `source` stays.
+        Raise OSError if the file cannot be read.
         """
         self._container.send_block(self._key, f"{_block_place(number)}-{md5}", Path(source))
 
     def join(self) -> bool:
         """Create the blob from the stored parts, and return True.
 
-        Return False if the blob exists with the file's size, or is created meanwhile with any size.
-        Raise PartsConflict if a part is missing, or if the existing blob has another size. Parts
-        that were stored after the first list of parts count as missing. After an error, the parts
-        stay.
+        Return False if the blob exists with the file's size and any content, or is created by
+        another client meanwhile with any size. A second call therefore returns False. Raise
+        PartsConflict if a part is missing, or if the existing blob has another size. Parts that
+        were stored after the first list of parts count as missing. After an error, the parts stay.
+        A result of False deletes no parts.
         """
         if self._is_stored():
             return False

@@ -33,10 +33,12 @@ class AzurePlace:
 
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> AzurePlace:
-        """Return the place that a `storage` object of type azure describes.
+        """Return the place that the fields of a configured checkpoint storage describe.
 
-        Missing and null fields become None, and other values text. The place is not checked:
-        `problem` does that. Raise KeyError without a container.
+        `container` is the name, and becomes text: null becomes "None", and an empty name stays "".
+        Raise KeyError only if the field is absent. `connection_string`, `account_url` and
+        `credential` become None if missing or null, and otherwise text. The place is not checked:
+        `problem` does that.
         """
         names = ("connection_string", "account_url", "credential")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
@@ -62,10 +64,12 @@ class AzurePlace:
     def key(self) -> str | Mapping[str, str] | None:
         """The secret in a form for Azure's client: a text, or account name and key.
 
-        With a connection string, the field `credential` is ignored, and a shared access signature
-        precedes the account's key. A missing account name or key is "" in the result. None means
-        the environment's identity. Azure's client never reads the connection string itself, so that
-        only the server of `endpoint` is called, which clusters check.
+        Without a connection string, the result is the field `credential`. None means the
+        environment's identity. With a connection string, even an empty one, `credential` is
+        ignored, and a shared access signature precedes the account's key. The result otherwise is
+        a mapping of `account_name` and `account_key`, where a missing value is "". Azure's client
+        never reads the connection string itself, so that only the server of `endpoint` is called,
+        which clusters check.
         """
         if self.connection_string is None:
             return self.credential
@@ -77,10 +81,10 @@ class AzurePlace:
 
     @property
     def endpoint(self) -> str:
-        """The URL of the account without secrets. "" if the fields name no account.
+        """The URL of the account without secrets. "" if the fields name no URL with a host.
 
         `account_url` precedes the connection string. Login, query, fragment and final slashes are
-        removed.
+        removed. A URL without a scheme, such as `host/path`, counts as no URL.
         """
         url = self.account_url or _connected_url(self.connection_string or "")
         parts = urlsplit(url)
@@ -89,7 +93,11 @@ class AzurePlace:
 
 
 def is_azures_own(url: str) -> bool:
-    """Whether the URL is an https URL of Azure's own clouds, and not of a compatible server."""
+    """Whether the URL is an https URL of Azure's own clouds, and not of a compatible server.
+
+    The host decides, also of the clouds for China and for the US government. An account's custom
+    domain does not count. Nothing is requested.
+    """
     parts = urlsplit(url)
     return parts.scheme == "https" and (parts.hostname or "").endswith(_OWN_HOSTS)
 

@@ -61,10 +61,10 @@ class BodyChecksums:
         the digests. A store that is known to lack CRCs gets an MD5. Any other store gets a CRC, in
         the first call of this object with an MD5.
 
-        If the store refuses the CRC, or ignores a CRC without an MD5, send the part again with an
-        MD5. Record whether the store compares CRCs. Other errors of `request`, and all errors of
-        the second call, are passed on; nothing is recorded then. The part is read for the digests,
-        and its position is 0 afterwards.
+        If the store refuses the CRC, as `may_be_refusal` says, or ignores a CRC without an MD5, the
+        second call follows at once, with an MD5. Record whether the store compares CRCs. Other
+        errors of `request`, and all errors of the second call, are passed on; nothing is recorded
+        then. The part is read for the digests, which moves a FilePart to position 0.
         """
         if self._is_amazons_own:
             return request({})

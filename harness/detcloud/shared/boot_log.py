@@ -43,7 +43,7 @@ def clean_boot_log(text: str) -> str:
     Terminal sequences and characters above U+FFFF are removed as well. Tabs stay, line ends become
     newlines, and outer white space is removed. MASK replaces values after telling names, passwords
     in addresses, keys and tokens of known forms, and any 40 adjacent base64 characters. Return ""
-    for a blank log.
+    for a blank log. Masking finds only the known forms, so other secrets stay.
     """
     # Mask before the cut, because the name of a secret may lie before the cut.
     text = _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

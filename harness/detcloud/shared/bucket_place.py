@@ -38,10 +38,12 @@ class BucketPlace:
 
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
-        """Return the place that a `storage` object of type s3 describes, without a region.
+        """Return the place that the fields of a configured checkpoint storage describe.
 
-        Missing and null fields get their defaults, and other values become text. A login in the
-        URL is removed. Raise KeyError without a bucket.
+        `bucket` is the name, and becomes text: null becomes "None", and an empty name stays "".
+        Raise KeyError only if the field is absent. `prefix`, `endpoint_url`, `access_key` and
+        `secret_key` get their defaults if missing or null, and otherwise become text. Other fields
+        are ignored, so the result has no region. A login in the URL is removed. Nothing is checked.
         """
         names = ("prefix", "endpoint_url", "access_key", "secret_key")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}

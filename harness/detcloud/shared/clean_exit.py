@@ -17,7 +17,8 @@ def offer_clean_exit() -> None:
     """Make all Python interpreters that this process starts wait for Gloo's threads at the end.
 
     Put the folder `at_start` first in PYTHONPATH of this process's environment, unless PYTHONPATH
-    contains the folder. This interpreter itself does not wait.
+    contains the folder. Interpreters that ignore PYTHONPATH do not wait. This call does not make
+    this interpreter wait.
     """
     put_first_on_path(AT_START)
 

@@ -50,7 +50,8 @@ class Connections:
     def give_back(self, connection: HTTPConnection, *, reusable: bool) -> None:
         """Keep a reusable connection as idle, or close a connection that is not reusable.
 
-        The caller decides: a connection is reusable if the last answer was read completely.
+        The caller decides: a connection is reusable if the last answer was read completely. Nothing
+        is checked, and the number of idle connections has no limit.
         """
         with self._lock:
             self._busy.discard(connection)

@@ -21,7 +21,10 @@ _PART = re.compile(r"(.+)/part-([0-9]{6,9})-([0-9]{6,9})-([0-9]{15,16})", re.DOT
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """A stored object with a part of a file. Parts sort by epoch, version and start."""
+    """A stored object with a part of a file. Parts sort by epoch, version and start.
+
+    The epoch counts the runs of the trial from 1. The version counts rewrites in an epoch.
+    """
 
     epoch: int
     """The trial's epoch in which the part was written."""
@@ -37,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file as the trial wrote the file, with all parts in order."""
+    """A file as the trial wrote the file, with all parts in order. It has at least one part."""
 
     path: str
     parts: tuple[Part, ...]
@@ -51,7 +54,8 @@ class EventFile:
     def version(self) -> str:
         """A text that changes when the file is rewritten. "" for a file that only grows.
 
-        Otherwise the epoch and version of the last part, for example `3.1`.
+        Otherwise the epoch, which counts the runs of the trial, and the version of the last part,
+        for example `3.1`.
         """
         last = self.parts[-1]
         return "" if only_grows(self.path) else f"{last.epoch}.{last.version}"
@@ -68,8 +72,9 @@ def only_grows(path: str) -> bool:
 def part_key(path: str, epoch: int, version: int, start: int) -> str:
     """Return a part's key below the trial's folder, `PATH/part-EPOCH-VERSION-START`.
 
-    The numbers have leading zeros: 6, 6 and 15 digits. The keys of a path therefore sort in the
-    order of the parts.
+    `epoch` counts the runs of the trial, `version` the rewrites of the file in the epoch, and
+    `start` is the offset of the part's first byte. The numbers have leading zeros: 6, 6 and 15
+    digits. The keys of a path therefore sort in the order of the parts.
     """
     return f"{path}/part-{epoch:06d}-{version:06d}-{start:015d}"
 
@@ -77,8 +82,9 @@ def part_key(path: str, epoch: int, version: int, start: int) -> str:
 def parse_part(key: str, size: int) -> tuple[str, Part]:
     """Return the path of the file that an object belongs to, and the part.
 
-    The part has the key and the size in bytes as given. An object whose key is not exactly of the
-    form of `part_key` is a whole file with epoch, version and start 0. No error is raised.
+    The part has the key and the size in bytes as given. An object whose key is not of the form of
+    `part_key`, with numbers of up to 9, 9 and 16 digits, is a whole file with epoch, version and
+    start 0. No error is raised.
     """
     found = _PART.fullmatch(key)
     if found is None:
@@ -90,11 +96,11 @@ def parse_part(key: str, size: int) -> tuple[str, Part]:
 def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
     """Return the files of stored objects, sorted by path. `stored` are the keys and sizes.
 
-    The objects may come in any order. Only the last version in the last epoch counts, and of a file
-    that only grows the last version of each epoch, in the order of the epochs. In each version, a
-    part counts only if it begins where the part before ends, so parts after a missing part are left
-    out. Files without a first part are left out. An object that is no part is a whole file of
-    epoch 0.
+    The objects may come in any order. Epochs are the runs of the trial, as in `part_key`. Only the
+    last version in the last epoch counts, and of a file for which `only_grows` holds the last
+    version of each epoch, in the order of the epochs. In each version, a part counts only if it
+    begins where the part before ends, so parts after a missing part are left out. Files without a
+    first part are left out. An object that is no part is a whole file of epoch 0.
     """
     versions: dict[str, dict[tuple[int, int], list[Part]]] = {}
     for key, size in stored:

@@ -12,31 +12,41 @@ class ExperimentConfig(dict[str, Any]):
     Only the outer dict is a copy. The getters of optional sections return shallow copies, empty for
     a missing or null section. `get_entrypoint` raises KeyError without an entrypoint.
     `get_records_per_epoch` returns None without a number. `debug_enabled`, `profiling_enabled` and
-    `mixed_precision_enabled` return False without a setting.
+    `mixed_precision_enabled` return False without a setting. Types are not checked: getters convert
+    a text by `str`, a number by `int` and a switch by `bool`, and errors of these are passed on. A
+    null, empty or zero section counts as missing; another section that is no dict raises
+    AttributeError, TypeError or ValueError.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
 
     def get_data_layer_type(self) -> str:
-        """Return the type of `data_layer`. `shared_fs` without the section or the type."""
+        """Return the type of `data_layer`. `shared_fs` without the section or the type.
+
+        A null type becomes "None".
+        """
         return str((self.get("data_layer") or {}).get("type", "shared_fs"))
 
     def get_searcher_metric(self) -> str:
         """Return the name of the searcher metric.
 
-        Raise KeyError if the configuration has no `searcher` or the searcher no `metric`.
+        Raise KeyError if the configuration has no `searcher` or the searcher no `metric`, and
+        TypeError for a null searcher. A null metric becomes "None".
         """
         return str(self["searcher"]["metric"])
 
     def experiment_seed(self) -> int:
-        """Return the seed of the experiment. 0 for a missing or null seed."""
+        """Return the seed of the experiment. 0 for a missing, null or empty seed.
+
+        Raise ValueError for a text that is no integer.
+        """
         return int((self.get("reproducibility") or {}).get("experiment_seed") or 0)
 
     def slots_per_trial(self) -> int:
-        """Return the number of slots of a trial. 1 without a number, and 0 for 0.
+        """Return the number of slots of a trial. 1 if the number is missing, and 0 for 0.
 
-        Raise TypeError for a null number.
+        Raise TypeError for a null number, and ValueError for a text that is no integer.
         """
         return int((self.get("resources") or {}).get("slots_per_trial", 1))
 
@@ -83,7 +93,8 @@ class ExperimentConfig(dict[str, Any]):
     def average_training_metrics_enabled(self) -> bool:
         """Whether training metrics are averaged over the slots.
 
-        True without the setting, and False for a null setting.
+        True without the setting. Otherwise the truth of the value: False for null, 0 and "", and
+        True for any other text.
         """
         return bool(self.get_optimizations_config().get("average_training_metrics", True))
 

@@ -22,17 +22,19 @@ def write_atomically(
 ) -> None:
     """Replace the file at `path` by `content` as JSON, with a rename.
 
-    The content is not flushed to disk. A link at `path` is itself replaced. The parent folder must
-    exist. Two writers of a file must not run at the same time. After an error, the file `.NAME.new`
-    may be left beside `path`, and the next write replaces it.
+    The file at `path` is a new file, without the mode and owner of the old file. The content is not
+    flushed to disk. A link at `path` is itself replaced. The parent folder must exist. Two writers
+    of a file must not run at the same time. After an error, the file `.NAME.new` may be left beside
+    `path`, and the next write replaces it.
 
     Args:
         mode: the permissions of the file, reduced by the umask.
         owner: the user and group ids of the file. None for the process's own.
 
     Raises:
-        OSError: the file cannot be written. The old file stays.
-        TypeError: `content` is no JSON value. The old file stays.
+        OSError: the file cannot be written, or `path` is a folder. The old file stays.
+        TypeError: `content` is no JSON value. NaN and infinities are written, although JSON has
+            none. The old file stays.
     """
     new_file = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -49,7 +51,8 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     """Read the JSON object in a file. Follow links, and read a file of any size.
 
     Return None if the file is missing, unreadable, no regular file or contains no JSON object, for
-    example an array or damaged text. Never wait for a pipe or device.
+    example an array, damaged text or an object that is nested too deep. Never wait for a pipe or
+    device.
     """
     content = read_regular_file(path, follows_links=True)
     return None if content is None else parse_json_object(content)
@@ -88,8 +91,9 @@ def read_regular_file(
 def discard(path: Path) -> None:
     """Delete the file, link or folder at `path`. Do nothing if the path does not exist.
 
-    A folder is deleted as `delete_tree` does, so entries may be left without an error. The target
-    of a link is never deleted. Raise OSError if a file or link cannot be deleted.
+    A folder is deleted as `delete_tree` does: its permissions change first, and entries may be left
+    without an error. The target of a link is never deleted. Raise OSError if a file or link cannot
+    be deleted.
     """
     if path.is_dir():
         delete_tree(path)
@@ -101,9 +105,11 @@ def delete_tree(path: Path) -> None:
     """Delete any link, or a folder with all entries, of any permissions and depth.
 
     The target of a link is never deleted. Do nothing for a missing path or a file that is no link.
-    Entries of the folder that cannot be deleted are left without an error. Raise OSError if the
-    link `path` cannot be deleted. Nested folders are moved to the top and emptied there, which
-    needs two descriptors and no recursion.
+    The permissions of the folder and its subfolders are first set to 0700, so that unreadable
+    folders can be emptied. Entries that cannot be deleted are left without an error, and with them
+    the folder `path`. Raise OSError if the link `path` cannot be deleted. Folders inside subfolders
+    are moved into `path` under random names and emptied there, which needs two descriptors and no
+    recursion; left folders stay there.
     """
     if path.is_symlink():
         path.unlink()
@@ -120,9 +126,10 @@ def delete_tree(path: Path) -> None:
 def _empty_folder(top: int) -> None:
     """Delete the entries of an open folder at any depth. The folder itself stays, and stays open.
 
-    Links are deleted, not followed. Permissions of subfolders are set to 0700. An entry that cannot
-    be deleted stays without an error. Folders inside subfolders are first renamed into `top`, where
-    undeletable ones stay under random names. Raise OSError if `top` cannot be listed.
+    Links are deleted, not followed. Permissions of subfolders are set to 0700, those of `top` stay.
+    An entry that cannot be deleted stays without an error. Folders inside subfolders are first
+    renamed into `top`, where undeletable folders stay under random names. Raise OSError if `top`
+    cannot be listed.
     """
     # A random prefix, so that no program can have created entries with these names.
     prefix = os.urandom(8).hex()
@@ -145,8 +152,11 @@ def _empty_folder(top: int) -> None:
 def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
     """Delete the files of the folder `name` in the open folder `top`. Move subfolders to `top`.
 
-    Moved subfolders get the permissions 0700 and the next of `fresh_names`. The folder `name` is
-    left empty. Raise OSError if an entry cannot be deleted or moved; further entries then stay.
+    First set the permissions of `name` to 0700, so that an unreadable folder can be emptied. Links
+    in the folder are deleted, not followed. Moved subfolders get the permissions 0700 and the next
+    of `fresh_names`. The folder `name` itself is left empty. Raise OSError if `name` is a link or
+    no folder, which then stays unchanged. Raise OSError if an entry cannot be deleted or moved;
+    further entries then stay.
     """
     folder = _open_own_folder(name, top)
     try:
@@ -185,7 +195,8 @@ def _is_folder(name: str, parent: int | None) -> bool:
 def parse_json_object(content: bytes) -> dict[str, Any] | None:
     """Parse a JSON object in UTF-8, UTF-16 or UTF-32. Return None if the bytes are anything else.
 
-    Objects that are nested too deep for the parser give None as well.
+    Objects that are nested too deep for the parser give None as well. NaN and infinities are
+    accepted, although JSON has none. Of repeated keys, the last counts.
     """
     try:
         parsed = json.loads(content)

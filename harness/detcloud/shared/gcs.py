@@ -49,9 +49,11 @@ _NO_PACKAGE = (
 class GcsBucket:
     """The objects below a prefix of a bucket. Keys are relative to the prefix. Thread-safe.
 
-    Every method that sends a request may raise NoSuchBucket without the bucket, AccessDenied,
-    StoreBusy if the store requests fewer requests, and BucketError for other failures after
-    repeats. Only methods that say so raise NoSuchKey. Errors of local files are passed on as
+    Throttled, broken and unanswered requests are repeated with growing pauses: by Google's client
+    for two minutes, and for reads up to ATTEMPTS_MAX attempts. Then every method that sends a
+    request raises bucket errors in place of the errors of Google's packages: NoSuchBucket without
+    the bucket, AccessDenied, StoreBusy if the store requests fewer requests, and BucketError for
+    other failures. Only methods that say so raise NoSuchKey. Errors of local files are passed on as
     OSError.
 
     Each call that writes is a writer of its own: an object of an earlier call, by this bucket or
@@ -106,10 +108,10 @@ class GcsBucket:
         """Write an object, completely or not at all. Return whether the object was written.
 
         Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
-        nothing, if another writer's object exists; part of `content` is read nevertheless. Content
-        above a part's size is sent in parts as `content` yields blocks, with a few parts in
-        memory. Empty content gives an empty object. Errors of `content` are passed on, and then
-        nothing is written and an existing object stays.
+        nothing, if another writer's object exists, even with equal content; `content` may be read
+        to the end nevertheless. Content above a part's size is sent in parts as `content` yields
+        blocks, with a few parts in memory. Empty content gives an empty object. Errors of `content`
+        are passed on, and then nothing is written and an existing object stays.
         """
         from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
@@ -149,8 +151,8 @@ class GcsBucket:
     def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
         """Write an object in parts. After an error, cancel the upload and raise the error.
 
-        The object appears when the last part is sent. A failed cancellation is ignored. Errors of
-        Google's client are not translated.
+        The object appears when the last part is sent. Google's client repeats the requests. Its
+        errors, and errors of `parts`, are passed on untranslated. A failed cancellation is ignored.
         """
         upload = blob.open("wb", chunk_size=self._limits.part_bytes, **options)
         try:
@@ -171,17 +173,17 @@ class GcsBucket:
         This call opens the object, and the content is received during the iteration, once. The
         result yields nothing if `start` is at or behind the object's end, and stops at the end if
         `end` is behind. Raise NoSuchKey without the object. If an answer breaks off, the iterator
-        requests the rest. The iterator may raise BucketError, and either BucketError or NoSuchKey
-        if the object is replaced or deleted meanwhile.
+        requests the rest, with pauses. The iterator raises BucketError after ATTEMPTS_MAX failures,
+        and either BucketError or NoSuchKey if the object is replaced or deleted meanwhile.
         """
         return self._reader.blocks(key, start, end, self._reader.open(key, start, end))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open an object, and return the size in bytes and an iterator of blocks.
 
-        The content is received during the iteration. Raise NoSuchKey without the object, and
+        The content is received during the iteration, once. Raise NoSuchKey without the object, and
         BucketError if the answer has no size, because the object has a Content-Encoding. The
-        iterator raises errors as the result of `read` does.
+        iterator continues and raises errors as the result of `read` does.
         """
         answer = self._reader.open(key, 0, None)
         length = self._reader.header(key, answer, "Content-Length")
@@ -191,7 +193,8 @@ class GcsBucket:
         """Upload a file as a new object, completely or not at all. Return True if written.
 
         Return False, and change nothing, if another writer's object exists, even with equal
-        content. Raise OSError if the file is unreadable. After an error, no object exists and an
+        content. Raise OSError if the file is missing or unreadable. The file is read to its present
+        end. After an error, this call has written no object, unless the answer was lost, and an
         upload in parts is canceled.
         """
         with source.open("rb") as file:
@@ -201,9 +204,10 @@ class GcsBucket:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the object; the file then stays as before. Raise BucketError if not
-        all bytes are received, and either BucketError or NoSuchKey if the object is replaced or
-        deleted meanwhile; the file may then contain a part.
+        A store without ranges gets a single request at a time. Answers that break off are continued
+        as in `read`. Raise NoSuchKey without the object; the file then stays as before. Raise
+        BucketError if not all bytes are received, and either BucketError or NoSuchKey if the object
+        is replaced or deleted meanwhile; the file may then contain a part.
         """
         part_bytes = self._limits.part_bytes
         first = self._reader.open(key, 0, part_bytes)
@@ -258,7 +262,8 @@ class GcsBucket:
     def delete(self, key: str) -> None:
         """Delete an object. Do nothing if no object exists. Raise NoSuchBucket without the bucket.
 
-        Repeats end after the `repeated_seconds_max` of the limits, sooner than for other requests.
+        A failed request is repeated for `repeated_seconds_max` of the limits, by default 15 s, and
+        so for less time than other requests. A bucket with versions keeps earlier versions.
         """
         from google.api_core.exceptions import NotFound
         from google.cloud.storage.retry import DEFAULT_RETRY
@@ -276,7 +281,8 @@ class GcsBucket:
 
         The URL allows anybody to send the parts for a week. Google only accepts content with the
         MD5, in hexadecimal or "" for any, and only if the key is free. A refusal by Google raises
-        BucketError. Each call begins a new session. No object exists before the last part.
+        BucketError. Each call begins a new session. No object exists before the last part. Raise
+        ValueError for an MD5 that is not hexadecimal.
         """
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -296,8 +302,9 @@ class GcsBucket:
     def session_bytes(self, session: str) -> int | None:
         """Return the number of stored bytes of a session. 0 before the first part.
 
-        Return None for a completed, canceled, expired or unknown session. Each call sends a
-        request.
+        Return None for a completed, canceled, expired or unknown session, and for a refusal such as
+        status 403. Each call sends a request, which is repeated up to ATTEMPTS_MAX attempts if
+        Google is busy. Raise BucketError at once if the connection breaks.
         """
         answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
         if answer.status_code != _INCOMPLETE:
@@ -308,15 +315,16 @@ class GcsBucket:
         """Cancel a session, which Google would keep for a week. An ended session is no error.
 
         The object of a completed session stays. A refusal by Google is ignored. Raise BucketError
-        if Google does not answer or is busy.
+        at once if Google does not answer, and after ATTEMPTS_MAX attempts if Google is busy.
         """
         self._ask_session("DELETE", session, {"Content-Length": "0"})
 
     def _ask_session(self, method: str, session: str, headers: Mapping[str, str]) -> Any:
         """Send a request about a session, and return the first answer that asks for no repeat.
 
-        The answer may have any other status, also of an error. Raise the bucket error of the last
-        answer after ATTEMPTS_MAX attempts. Raise BucketError at once for a broken connection.
+        The statuses REPEATED ask for a repeat, after a growing pause. The answer may have any other
+        status, also of an error. Raise the bucket error of the last answer after ATTEMPTS_MAX
+        attempts. Raise BucketError at once for a broken connection.
         """
         failures = 0
         while True:
@@ -345,16 +353,18 @@ class GcsBucket:
         return int(found.size), base64.b64decode(found.md5_hash or "").hex()
 
     def abort_uploads(self, prefix: str) -> None:
-        """Do nothing, because only its process knows an unfinished upload and cancels the upload.
+        """Do nothing. `prefix` is ignored.
 
-        Google drops the upload of a dead process after a week.
+        Google cannot list unfinished uploads. The process of an upload cancels it after an error,
+        and Google drops the upload of a dead process after a week.
         """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
         """Return a URL that allows anybody to download the object for `seconds`.
 
         Browsers save the content to a file. Requires `can_sign`. Without a private key, Google is
-        asked for the signature. The store is not asked, so the object may be missing.
+        asked for the signature, and errors of this request become BucketError. The store is not
+        asked, so the object may be missing. Raise ValueError for more than seven days.
         """
         return self._signed_url("GET", key, seconds, response_disposition="attachment")
 
@@ -365,7 +375,8 @@ class GcsBucket:
 
         The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256. A request
         must have all the headers, and replaces an existing object. Requires `can_sign`. Without a
-        private key, Google is asked for the signature.
+        private key, Google is asked for the signature, and errors of this request become
+        BucketError. The digest is not checked. Raise ValueError for more than seven days.
         """
         headers = {
             "x-goog-content-sha256": sha256,
@@ -378,7 +389,7 @@ class GcsBucket:
     def can_sign(self) -> bool:
         """Whether the credentials can sign URLs: a service account's can, a person's cannot.
 
-        Nothing is sent.
+        Nothing is sent. Whether Google allows the account to sign is not checked.
         """
         return can_sign(self._client._credentials)
 
@@ -413,9 +424,11 @@ class GcsBucket:
             return None
 
     def _is_listed(self, key: str) -> bool:
-        """Whether a listing contains the object. Raise AccessDenied if the listing is refused.
+        """Request a listing, and return whether the listing contains exactly this key.
 
-        Credentials without the right to list the whole bucket get 403 for a missing object.
+        Callers ask after a request for the object got status 403, which credentials without the
+        right to list the whole bucket also get for a missing object. Raise AccessDenied if the
+        listing is refused.
         """
         # The key itself is the first of all listed names with this beginning.
         return next((found == key for found, _ in self.list_objects(key)), False)

@@ -29,9 +29,10 @@ _NO_CREDENTIALS = (
 def translate_errors(bucket: str, place: str, key: str) -> Iterator[None]:
     """Translate errors of Google's packages in the block into bucket errors with messages.
 
-    Raise NoSuchBucket, AccessDenied, StoreBusy or BucketError, as `bucket_error` does. Missing or
-    expired credentials and broken connections become BucketError. A missing object becomes
-    BucketError, never NoSuchKey. The cause is the original error. Other errors are passed on.
+    An answer with an error status becomes NoSuchBucket, AccessDenied, StoreBusy or BucketError, as
+    `bucket_error` says, also as the last failure of repeats. Missing or expired credentials, broken
+    connections and damaged content become BucketError. A missing object becomes BucketError, never
+    NoSuchKey. The cause is the original error. Other errors are passed on. Nothing is repeated.
     `place` is the bucket's address for messages.
     """
     from google.api_core.exceptions import GoogleAPICallError, RetryError

@@ -17,8 +17,10 @@ from detcloud.shared.upload_parts import PartSizes, SessionMemory, check_stored_
 class GcsPartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
-    Every method may raise BucketError if the store refuses or does not answer. The session and its
-    number of stored bytes are looked up once per instance, at the first need.
+    Every method that sends a request may raise BucketError if the store refuses or does not answer;
+    GcsBucket repeats the requests. The session is Google's upload of the file, and its URL is kept
+    in a memory. The session and its number of stored bytes are looked up once per instance, at the
+    first need; an error is not cached.
     """
 
     is_in_order = True
@@ -111,7 +113,8 @@ class GcsPartsUpload:
         """The session of this file and the number of stored bytes, requested once.
 
         Begin and store a new session if no session is stored or the stored session has ended. If
-        another client has stored a session meanwhile, end the new session and use the other.
+        another client has stored a session meanwhile, end the new session and use the other. A
+        session that Google refuses to describe counts as ended.
         """
         session = self._memory.find()
         stored = None if session is None else self._bucket.session_bytes(session)

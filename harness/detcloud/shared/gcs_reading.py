@@ -37,7 +37,9 @@ _REFUSALS = (400, 405, 501)
 class ObjectReader:
     """A reader of the objects below the prefix of a bucket. Several threads may share the object.
 
-    Every method may raise the errors of `detcloud.shared.gcs.GcsBucket`.
+    Requests are repeated up to ATTEMPTS_MAX attempts, with growing pauses, after broken connections
+    and answers with a status of REPEATED. Then every method that sends a request raises the bucket
+    errors of `GcsBucket` in place of the errors of Google's packages.
     """
 
     def __init__(
@@ -73,8 +75,9 @@ class ObjectReader:
         read yet. Return None if `start` is at or behind the end of the object. If a server refuses
         ranges or generations, repeat the request without, so the answer may have the whole object.
 
-        Raise NoSuchKey without the object. With a generation, raise BucketError if the answer has
-        another generation, and NoSuchKey if the store drops old generations. Raise the error of
+        The caller closes the answer. Raise NoSuchKey without the object, also after status 403 if a
+        listing lacks the object. With a generation, raise BucketError if the answer has another
+        generation, and NoSuchKey if the store has dropped the generation. Raise the error of
         `bucket_error` for any other error status.
         """
         answer = self._ask_object(key, start, end, generation)
@@ -94,9 +97,10 @@ class ObjectReader:
     def _ask_object(self, key: str, start: int, end: int | None, generation: str | None) -> Any:
         """Request an object's content, and return the first answer that asks for no repeat.
 
-        The answer may have the status of an error. Broken connections are repeated as well. After
-        ATTEMPTS_MAX attempts, return the last answer, or raise BucketError if the connection broke.
-        Raise NoSuchKey without the object.
+        The statuses REPEATED and broken connections cause repeats, with growing pauses. The answer
+        may have the status of an error. After ATTEMPTS_MAX attempts, return the last answer, or
+        raise BucketError if the connection broke. Raise NoSuchKey without the object, also after
+        status 403 if a listing lacks the object.
         """
         name = quote(self._key_prefix + key, safe="")
         base = os.environ.get("STORAGE_EMULATOR_HOST", ENDPOINT)
@@ -130,9 +134,10 @@ class ObjectReader:
         """Yield an answer's bytes from `start` to before `end`. Yield nothing for None.
 
         The arguments are those of `open` with its result. `end` of None means the object's end. An
-        answer with the whole object is cut. If the answer breaks off, request the rest of the same
-        generation, and raise BucketError after ATTEMPTS_MAX failures. Raise errors of `open` for
-        these requests. The answer is closed at the end.
+        answer with the whole object is cut. If the answer breaks off or ends too early, request the
+        rest of the same generation, with pauses. Raise BucketError after ATTEMPTS_MAX failures in
+        total, and at once if the answer has no Content-Length. Raise errors of `open` for the
+        further requests. The answer is closed at the end, also if the iteration is given up.
         """
         failures = 0
         while answer is not None:
@@ -163,9 +168,10 @@ class ObjectReader:
             answer = self.open(key, start, end, generation)
 
     def header(self, key: str, answer: Any, name: str) -> str:
-        """Return a header of an answer with content. Raise BucketError if the header is missing.
+        """Return a header of an answer with content.
 
-        Google omits headers of objects that it decompresses while sending.
+        Raise BucketError if the header is missing or empty. Google omits headers of objects that it
+        decompresses while sending.
         """
         text: str = answer.headers.get(name, "")
         if not text:

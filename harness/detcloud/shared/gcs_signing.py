@@ -26,9 +26,9 @@ def find_signing_credentials(own: Any, auth_request: Any = None) -> Any:
 
     Credentials with a private key are returned unchanged. Otherwise Google's IAM service signs for
     the service account, which needs the role of a token creator on itself. This call may request a
-    token and the account's name from Google; `own` then has the token. Each signature sends a
-    request. Errors are those of Google's packages. `auth_request` sends requests to Google; None
-    means a new connection.
+    token and the account's name from Google; the credentials then have the token. Each signature
+    sends a request. Errors are those of Google's packages, untranslated. `auth_request` sends
+    requests to Google; None means a new connection.
     """
     from google.auth import iam
     from google.auth.credentials import Scoped, Signing

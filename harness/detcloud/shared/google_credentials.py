@@ -47,17 +47,18 @@ class AgentCredentials(Credentials):
     def refresh(self, request: object) -> None:
         """Fetch a token from the agent, and set `token` and `expiry`. `request` is not used.
 
-        Retry every WAIT_SECONDS for up to OUTAGE_SECONDS_MAX, since a trial without a token would
-        lose its work, and write a line about the first failure of the call. Invalid answers count
-        as failures. Raise RefreshError after that time, or at once if the agent refuses the token
-        with status 403. The old token then stays set. Requests to the agent use no proxy.
+        After any failure, also an invalid answer, retry every WAIT_SECONDS until the pauses reach
+        OUTAGE_SECONDS_MAX, since a trial without a token would lose its work. Write a line about
+        the first failure of the call. Then raise RefreshError, or at once if the agent refuses the
+        token with status 403. The old token then stays set. An answer with a null token gives the
+        text "None". Requests to the agent use no proxy.
         """
         waited = 0.0
         while True:
             try:
                 self._fetch()
                 return
-            except (OSError, HTTPException, ValueError, KeyError) as error:
+            except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
                 is_refused = isinstance(error, urllib.error.HTTPError) and error.code == _REFUSED
                 if is_refused or waited >= OUTAGE_SECONDS_MAX:
                     text = f"the agent issues no token for the checkpoint storage: {error}"
@@ -75,15 +76,15 @@ class AgentCredentials(Credentials):
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             fields = json.loads(answer.read())
         now = datetime.now(UTC).replace(tzinfo=None)
-        self.expiry = now + timedelta(seconds=int(fields["expires_in"]))
-        self.token = str(fields["access_token"])
+        token, seconds = str(fields["access_token"]), int(fields["expires_in"])
+        self.token, self.expiry = token, now + timedelta(seconds=seconds)
 
 
 def agent_credentials(environment: Mapping[str, str] = os.environ) -> AgentCredentials | None:
     """Return the credentials that the trial's agent offers in the environment variables.
 
-    Return None if no variable names the agent's server. Nothing is sent yet. A missing token of the
-    agent becomes "".
+    Return None if the variable of the agent's server is missing or empty. Nothing is sent yet. A
+    missing token of the agent becomes "".
     """
     uri = environment.get(storage_variables.CREDENTIALS_URI)
     if not uri:

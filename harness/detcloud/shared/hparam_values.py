@@ -11,10 +11,11 @@ def choose_hparams(
 ) -> dict[str, Any]:
     """Return a value for each hyperparameter of a search space.
 
-    The order of the space is kept. A constant gives its value, and a value that is no mapping stays
-    unchanged. A categorical range gives the first of its values. A range of type int, double or log
-    gives the result of `choose_number` for the range. Any other mapping is a nested space and gives
-    a nested dictionary. Raise KeyError for a range without values, IndexError for an empty list.
+    The order of the space is kept. A value that is no mapping stays unchanged. A mapping of type
+    const gives its `val`, and of type categorical the first of its `vals`. A range of type int,
+    double or log gives the result of `choose_number` for the range. Any other mapping is a nested
+    space and gives a nested dictionary, also with an unknown type. Raise KeyError without `val` or
+    `vals`, and IndexError for empty `vals`.
     """
     return {name: _choose_value(value, choose_number) for name, value in space.items()}
 

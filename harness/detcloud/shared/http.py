@@ -83,7 +83,7 @@ class Unreachable(DetcloudError, OSError):
 def detail_text(detail: Mapping[str, Any]) -> str:
     """Return the line `PATH: message (hint)` for a detail of an error.
 
-    Missing, null and empty parts are omitted. "" if no part is left.
+    Missing, null and empty parts are omitted, and other values become text. "" if no part is left.
     """
     parts = [str(detail.get(name) or "") for name in ("path", "message")]
     hint = detail.get("hint")
@@ -112,10 +112,12 @@ def backoff_seconds(failures: int) -> float:
 class Transport:
     """A client of the API at `base_url` (scheme, host, optional port and path prefix).
 
-    Requests raise ApiError for an error status, Unreachable without a valid answer. The token is
-    only sent to the origin of `base_url`, and several threads may share the object. The attribute
-    `on_silence`, if set, is called with the server's address if a request has no answer for
-    `silence_seconds`. A copy or pickle has the token, but new connections and no `on_silence`.
+    Requests raise ApiError for an error status, Unreachable without a valid answer. `request`,
+    `download` and `upload` repeat transient failures with random pauses, within the limits below.
+    The token is only sent to the origin of `base_url`, and several threads may share the object.
+    The attribute `on_silence`, if set, is called with the server's address if a request has no
+    answer for `silence_seconds`. A copy or pickle has the token, but new connections and no
+    `on_silence`.
 
     Args:
         token: the token for the server, or None.
@@ -168,13 +170,14 @@ class Transport:
 
         A path with a leading slash is appended to the base URL; any other text is a whole URL.
         `body` of None sends no body. Bytes in `body` must be JSON already. Return None for an empty
-        answer. `timeout_seconds` replaces the transport's limit on each wait.
+        answer. `timeout_seconds` replaces the transport's limit on each wait; None and 0 keep it.
 
         With `retry`, repeat the request after a lost connection, an invalid answer, status 429 or
         5xx, with random pauses, up to the limits of the transport. Pass False, or an
         Idempotency-Key header, if a repeated request would have a second effect. Raise ApiError for
         an error status or a redirect, which is not followed. Raise Unreachable without a complete
-        JSON answer of at most ANSWER_BYTES_MAX. The errors are those of the last attempt.
+        JSON answer of at most ANSWER_BYTES_MAX. The errors are those of the last attempt. Raise
+        TypeError for a `body` that has no JSON form, and ValueError for an invalid URL.
         """
         sent = {"Accept": "application/json", **(headers or {})}
         data = None
@@ -193,8 +196,9 @@ class Transport:
         """Download into the seekable `file` from the present position on. Return the byte count.
 
         The file is truncated at the present position first. A path is relative to the base URL.
-        Follow up to five redirects; the token is not sent to other origins. After a transient
-        failure, truncate the file again and repeat. The position is then behind the last byte.
+        Follow up to five redirects; the token is not sent to other origins. After a lost
+        connection, a cut answer, status 429 or 5xx, truncate the file again and repeat, with random
+        pauses, up to the limits of the transport. At the end, the position is behind the last byte.
 
         Raise ApiError at once for another error status. Raise ApiError or Unreachable after the
         last attempt; the file may then contain a part. An OSError of the file is not repeated.
@@ -229,8 +233,10 @@ class Transport:
 
         The file must end after these bytes, because all bytes up to the end are sent. A path is
         relative to the base URL. The content of the answer is ignored. With `retry`, repeat the
-        upload after a lost connection, status 429 or 5xx. Raise ApiError for an error status or a
-        redirect, which is not followed, and Unreachable without a complete answer.
+        whole upload after a lost connection, status 429 or 5xx, with random pauses, up to the
+        limits of the transport. Raise ApiError for an error status or a redirect, which is not
+        followed, and Unreachable without a complete answer. An error of reading the file becomes
+        Unreachable, too, and is repeated.
         """
         start = file.tell()
         sent = {**(headers or {}), "Content-Length": str(size)}
@@ -305,10 +311,12 @@ class Transport:
     ) -> Iterator[HTTPResponse]:
         """Send a request and yield the answer, whose body the caller reads within the block.
 
-        The status is not checked, redirects are not followed, and nothing is repeated. The token is
-        only sent to the transport's own origin. If the body is not read completely, the connection
-        is closed. Raise Unreachable without an answer. Errors while the caller reads the body are
-        not translated.
+        The status is not checked, redirects are not followed, and nothing is repeated, also if a
+        reused connection turns out to be closed. The token is only sent to the transport's own
+        origin. `on_silence` may be called. If the body of the answer is not read completely, the
+        connection is closed, else it is kept for later requests to the own origin. Raise
+        Unreachable without an answer, also for an OSError of reading a `body` to send. Errors while
+        the caller reads the answer are not translated. Raise ValueError for an invalid URL.
         """
         from http.client import HTTPException
 
@@ -338,7 +346,8 @@ class Transport:
     ) -> Iterator[HTTPConnection]:
         """Yield a connection for a URL, and afterwards keep a connection to the own origin as idle.
 
-        Connections to other origins, and broken connections, are closed.
+        Connections to other origins, connections that the caller closed, and all connections after
+        an error in the block are closed. The connection is opened by the first request.
         """
         if not is_own_origin:
             with contextlib.closing(open_connection(url, timeout_seconds)) as connection:
@@ -355,8 +364,9 @@ class Transport:
     def _report_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
         """Call `on_silence` if no byte of the answer arrives within `silence_seconds`.
 
-        Return as soon as a byte arrives. Do nothing without `on_silence`, or if the request's
-        timeout is not longer.
+        Return as soon as a byte arrives, or after the call. Nothing is read, and no error is raised
+        for the silence. Errors of `on_silence` are passed on. Do nothing without `on_silence`, or
+        if the request's timeout is not longer.
         """
         if self.on_silence is None or self._silence_seconds >= timeout_seconds:
             return

@@ -26,9 +26,10 @@ _WHOLE_INTEGER_MAX = 10**20
 def to_python_value(value: object, place: str) -> Any:
     """Convert a tensor, an array or a number of any library into Python numbers and lists.
 
-    Any object with a method `tolist` counts as a tensor. A number that is neither int nor float
-    becomes a float, as `to_float` converts numbers. Other values are returned unchanged, also items
-    of lists. Raise DetcloudError, naming `place`, if the values of a tensor cannot be read.
+    Any object with a method `tolist` counts as a tensor, and becomes the result of the method. A
+    real number that is neither int nor float becomes a float, as `to_float` converts numbers. Other
+    values are returned unchanged: None, bools, complex numbers, and lists with all their items.
+    Raise DetcloudError, naming `place`, if `tolist` raises any error.
     """
     if hasattr(value, "tolist"):
         kind = with_article(type(value).__name__)
@@ -47,7 +48,7 @@ def to_float(number: Any) -> float:
     """Convert a real number into a float.
 
     Return an infinity with the number's sign if the number is too large. Return NaN for a signaling
-    NaN, and for a text that is no number.
+    NaN, and for a text that is no number. Raise TypeError for None and other types.
     """
     try:
         return float(number)

@@ -65,10 +65,11 @@ _DROPPED: Final = object()
 def mask_urls(text: str) -> str:
     """Return a text with logins, signatures, tokens and webhooks in URLs masked.
 
-    MASK replaces the user with the password, the value of a query parameter with a telling name,
-    and the address of a webhook after the host. Telling names end in a word such as `token`,
-    `password`, `secret` or `api_key`, or are `sig`, `key` or `auth`, in any case. Other text is
-    unchanged, even if it contains secrets. A text without `://` is returned unchanged.
+    MASK replaces the login in front of the host, with or without a password, the value of a query
+    parameter with a telling name, and the address of a webhook after the host. Telling names end in
+    a word such as `token`, `password`, `secret` or `api_key`, or are `sig`, `key` or `auth`, in any
+    case. Other text is unchanged, even if it contains secrets. A text without `://` is returned
+    unchanged.
     """
     return _URL.sub(_mask_url, _LOGIN.sub(MASK, text)) if "://" in text else text
 
@@ -92,7 +93,8 @@ def mask_secrets(tree: Any) -> Any:
     `mask_urls` masks. A telling name is a word such as `password`, `token` or `api_key`, or ends in
     such a word after `_`, `-`, `.` or a space, in any case. Secrets are also the environment
     variables in a field VARIABLES. Variables in PLAIN_VARIABLES and in the field SHOWN_VARIABLES
-    beside it stay, except for parts of URLs. In a mapping of variables, values become texts.
+    beside it stay, except for parts of URLs. In a mapping of variables, values become texts, and
+    None becomes "None". Values of other types stay; `tree` itself is not changed.
     """
     return _replace_secrets(tree, lambda loc, value, masked: masked, (), shows=True)
 
@@ -233,9 +235,9 @@ def _replace_variables(
     """Return a copy of configured variables, in any form, with each variable replaced.
 
     Forms are a text NAME=VALUE, a list of such texts, a mapping by name, and mappings of these. In
-    a mapping by name, values become texts. `shown` are the names of variables to show, which
-    `replace` receives as well. None means that all variables are secret. A replacement of _DROPPED
-    removes the variable.
+    a mapping by name, values become texts, and None becomes "None". `shown` are the names of
+    variables to show, which `replace` receives as well. None means that all variables are secret. A
+    replacement of _DROPPED removes the variable. `loc` is the place of `value`.
     """
     if isinstance(value, str):
         return _replace_variable(value, replace, loc, shown)

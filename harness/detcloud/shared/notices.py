@@ -32,8 +32,9 @@ class FileNotices:
     def poll(self) -> Notice | None:
         """Read the notice in the file. The file stays, so later calls return the notice again.
 
-        Return None if the file is missing, malformed or has no integer `deadline_ms`. Without a
-        reason, use a default text. A past deadline is returned like any other.
+        Return None if the file is missing, unreadable, malformed or has no integer `deadline_ms`. A
+        missing, null or empty reason becomes "interruption notice", and a reason of another type
+        becomes text. A past deadline is returned like any other.
         """
         fields = read_json_object(self._path)
         if fields is None or not isinstance(fields.get("deadline_ms"), int):

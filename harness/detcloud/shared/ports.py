@@ -10,7 +10,8 @@ def is_port_free(port: int) -> bool:
     """Whether a process could listen on the port now, at every address of the machine.
 
     The port is opened and closed again for this. True also if the port cannot be opened for another
-    reason than its use by a process, for example a missing permission.
+    reason than its use by a process, for example a missing permission. Raise OverflowError for a
+    number outside 0 to 65535.
     """
     try:
         _listen(port).close()

@@ -17,8 +17,9 @@ requested_status: list[int] = []
 
 
 def end_process(status: int) -> NoReturn:
-    """Close regular files, flush the standard streams, and end the process with the exit code.
+    """Write all buffered output to files, and end the process at once with the exit code.
 
+    Regular files that are open for writing are closed, and stdout and stderr are flushed.
     Running threads, exit handlers and `finally` blocks are ignored, and pipes and sockets are not
     flushed. The exit code is `status`, or UNFLUSHED_STATUS if stdout or stderr cannot be flushed.
     Errors of other files are ignored.

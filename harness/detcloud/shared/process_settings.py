@@ -29,10 +29,16 @@ def process_setting_notices(
 ) -> Iterator[str]:
     """Yield a sentence for each configured setting that has no effect without containers.
 
-    `config` is the configuration as JSON values. Settings with default values are skipped. A mount
-    or a data layer folder has a sentence if its path in the container differs from the host's path,
-    and a mount also if its `read_only` or `propagation` cannot be enforced. `cuda` is whether
-    trials run on GPUs. `reason` names the agents without containers, and is part of each sentence.
+    The settings are the image, CONTAINERS_ONLY, mounts, the propagation of the checkpoint storage
+    and the data layer's folder in the container. Missing, null, false and empty values are skipped,
+    and the propagation `rprivate`; 0 counts as configured. The data layer has a sentence if its
+    folder in the container differs from the host's. A mount has one sentence at most: if its
+    absolute path in the container differs from the host's, else if it sets `read_only` or another
+    propagation.
+
+    Raise KeyError for a mount without a path. A section that is no dict counts as missing. `config`
+    is the configuration as JSON values. `cuda` is whether trials run on GPUs. `reason` names the
+    agents without containers, and is part of each sentence.
     """
     if image := configured_image(_section(config, "environment"), cuda=cuda):
         yield f"image {image} is not used: {reason}"
@@ -58,9 +64,10 @@ def process_setting_notices(
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
     """Return the configured image for a kind of device. Return "" without an image.
 
-    `environment` is the section of the configuration. A text counts for all devices. In a mapping
-    of images, `gpu` is a former name of `cuda`, and the default image of the step era counts as no
-    image.
+    `environment` is the section of the configuration. A text counts for all devices. In a dict of
+    images, `gpu` is a former name of `cuda`, and Determined's former default image for the kind, in
+    STEP_ERA_IMAGES, counts as no image. A null image gives "". A value of another type becomes
+    text.
     """
     image = environment.get("image")
     if isinstance(image, dict):
@@ -75,7 +82,8 @@ def data_layer_folders(config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the configured data layer folders on the host and in the container.
 
     For the type `shared_fs`, the default, the folders are the storage's, for other types the local
-    cache's. Paths are returned as configured. A folder that is not configured is "".
+    cache's. Paths are returned as configured, without a check. A missing, null or empty folder is
+    "".
     """
     section = _section(config, "data_layer")
     host, container = (section.get(name) or "" for name in _folder_fields(section))

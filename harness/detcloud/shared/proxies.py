@@ -44,6 +44,7 @@ def find_proxy(url: str, environment: Mapping[str, str] = os.environ) -> Proxy |
     Raises:
         InvalidValue: the variable contains no valid address of a proxy. Only `http` proxies are
             valid. Not raised for a direct connection.
+        ValueError: the port in `url` is invalid. Not raised if no variable is set.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")

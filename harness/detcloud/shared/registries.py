@@ -10,7 +10,7 @@ STEP_ERA_IMAGES = {
     "cpu": "determinedai/environments:py-3.6.9-pytorch-1.4-tf-1.15-cpu-0.5.0",
     "cuda": "determinedai/environments:cuda-10.0-pytorch-1.4-tf-1.15-gpu-0.5.0",
 }
-"""The default images in configurations of the step era, by kind of device."""
+"""The default images in configurations of Determined's step era, by kind of device."""
 _ECR_HOST = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com")
 _ARTIFACT_HOST = re.compile(r"[a-z0-9-]+-docker\.pkg\.dev")
 _DOCKER_HUBS = (DOCKER_HUB, "index.docker.io", "registry-1.docker.io")
@@ -72,8 +72,8 @@ def registry_of_image(name: str) -> str:
 def registry_of_server(server: str) -> str:
     """Return the host, with the port if any, of a login's `server`, which is a host or a URL.
 
-    The result is in lower case, without scheme and path. All names of Docker Hub give DOCKER_HUB.
-    An empty `server` gives "".
+    The result is in lower case, without path and without `https://` or `http://`. All names of
+    Docker Hub give DOCKER_HUB. An empty `server` gives "". Nothing is checked.
     """
     host = server.removeprefix("https://").removeprefix("http://").partition("/")[0].lower()
     return DOCKER_HUB if host in _DOCKER_HUBS else host

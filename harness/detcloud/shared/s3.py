@@ -12,34 +12,28 @@ import base64
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.body_checksums import BodyChecksums, md5_fields
 from detcloud.shared.bucket_errors import BucketError, NoSuchKey, WriteConflict
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.file_parts import FilePart, open_source
+from detcloud.shared.file_parts import open_source
 from detcloud.shared.http import backoff_seconds
-from detcloud.shared.s3_client import ATTEMPTS_MAX, new_client
+from detcloud.shared.s3_client import new_client
 from detcloud.shared.s3_errors import (
-    FOREIGN,
-    client_error,
-    error_code,
-    http_status,
-    is_conflict,
     may_be_refusal,
-    translate_errors,
 )
 from detcloud.shared.s3_features import Feature, StoreFeatures
 from detcloud.shared.s3_limits import S3_LIMITS, S3Limits
 from detcloud.shared.s3_reading import ObjectReader
+from detcloud.shared.s3_requests import S3Requests
+from detcloud.shared.s3_writing import ObjectWriter
 from detcloud.shared.transfers import (
     PART_BYTES,
-    call_at_once,
     part_bytes_of,
     parts_at_once,
     split_parts,
@@ -55,11 +49,14 @@ _ANYTHING_THERE = {"IfNoneMatch": "*"}
 class Bucket:
     """The objects of a bucket. Keys are relative to the place's prefix. Thread-safe.
 
-    Every public method may raise NoSuchBucket without the bucket, StoreBusy if the store requests
-    fewer requests, WriteConflict if another writer was faster, and BucketError for other failures
-    after repeats. `_put_object`, `_put_in_parts`, `_upload_part`, `_begin_upload`, `_send` and
-    `_pages` raise botocore's errors, which their caller translates by `_translate_errors`. A store
-    that ignores conditions may replace an object that is created during a write.
+    Botocore repeats throttled, broken and unanswered requests, also writes, up to ATTEMPTS_MAX
+    attempts with growing pauses. Then every method raises bucket errors in place of botocore's:
+    NoSuchBucket without the bucket, StoreBusy if the store requests fewer requests, WriteConflict
+    if another writer was faster, and BucketError for other failures. Only methods that say so raise
+    NoSuchKey. Errors of local files are passed on as OSError.
+
+    Each call that writes is a writer of its own: an object of an earlier call counts as another
+    writer's. A store that ignores conditions may replace an object that is created during a write.
     """
 
     def __init__(
@@ -74,9 +71,10 @@ class Bucket:
         self._limits = limits
         self._client = new_client(place) if client is None else client
         self.features = StoreFeatures(is_amazons_own=not place.endpoint_url)
-        self._checksums = BodyChecksums(self.features)
+        self._requests = S3Requests(place, self._client, self.features)
+        self._writer = ObjectWriter(self._requests)
         self._reader = ObjectReader(
-            self._send, self._translate_errors, self.features, self.object_size
+            self._requests.send, self._requests.translate_errors, self.features, self.object_size
         )
         self._key_prefix = place.key_prefix
 
@@ -91,36 +89,41 @@ class Bucket:
         """Write an object, completely or not at all. Return whether the object was written.
 
         Without `if_absent`, replace an existing object. With `if_absent`, return False, and change
-        nothing, if another writer's object exists. Content above `part_bytes` is sent in parts,
-        several at a time. Errors of `content` are passed on, and then nothing is written.
+        nothing, if another writer's object exists, even with equal content; `content` may be read
+        to the end nevertheless. Empty content gives an empty object. Content above `part_bytes` is
+        sent in parts, several at a time. Errors of `content` are passed on, and then nothing is
+        written. WriteConflict is raised at once in parts, else after ATTEMPTS_MAX attempts.
         """
         parts = split_parts(content, part_bytes)
         first, second = next(parts, b""), next(parts, None)
         condition = _ANYTHING_THERE if if_absent else {}
         token = secrets.token_hex(16)
-        with self._translate_errors(key):
+        with self._requests.translate_errors(key):
             if second is None:
-                return self._put_object(key, first, token, condition)
+                return self._writer.put_object(key, first, token, condition)
             content = chain((first, second), parts)
             at_once = min(parts_at_once(part_bytes), self._limits.written_at_once)
-            return self._put_in_parts(key, content, at_once, token, condition)
+            return self._writer.put_in_parts(key, content, at_once, token, condition)
 
     def send(self, key: str, source: Path) -> bool:
         """Upload a file as a new object, completely or not at all. Return True.
 
-        Return False, and change nothing, if another writer's object exists. Repeat the upload twice
-        after a WriteConflict. Raise BucketError also if the file is no regular file or becomes
-        shorter, and OSError if the file cannot be opened.
+        Return False, and change nothing, if another writer's object exists, even with equal
+        content. Large files are sent in parts, several at a time. After a WriteConflict, repeat the
+        whole upload up to twice, with pauses. After an error, stored parts are deleted if possible.
+        Raise BucketError also if the file is no regular file or becomes shorter, and OSError if the
+        file is missing or cannot be opened. Links are followed.
         """
         token, failures, limits = secrets.token_hex(16), 0, self._limits
         while True:
             try:
-                with self._translate_errors(key), open_source(source) as file:
+                with self._requests.translate_errors(key), open_source(source) as file:
                     part_bytes = part_bytes_of(file.size, PARTS_MAX, limits.sent_part_bytes)
                     if file.size <= part_bytes:
-                        return self._put_object(key, file.read_whole(), token, _ANYTHING_THERE)
+                        content = file.read_whole()
+                        return self._writer.put_object(key, content, token, _ANYTHING_THERE)
                     parts = file.parts(part_bytes)
-                    return self._put_in_parts(
+                    return self._writer.put_in_parts(
                         key, parts, limits.sent_at_once, token, _ANYTHING_THERE
                     )
             except WriteConflict:
@@ -132,16 +135,19 @@ class Bucket:
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        This call opens the object. The blocks are empty if `start` is at or behind the object's
-        end. Raise NoSuchKey without the object. The iterator requests the rest if an answer breaks
-        off, and may raise BucketError, also if the object is replaced meanwhile.
+        This call opens the object, and the content is received during the iteration, once. The
+        result yields nothing if `start` is at or behind the object's end, and stops at the end if
+        `end` is behind. Raise NoSuchKey without the object. If an answer breaks off, the iterator
+        requests the rest, with pauses. The iterator raises BucketError after ATTEMPTS_MAX failures
+        or if the object is replaced meanwhile, and NoSuchKey if the object is deleted meanwhile.
         """
         return self._reader.read(key, start, end)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open an object, and return the size in bytes and an iterator of blocks.
 
-        Raise NoSuchKey without the object. The iterator is like that of `read`.
+        This call opens the object, and requests the size if the answer has none. Raise NoSuchKey
+        without the object. The iterator continues and raises errors as the result of `read` does.
         """
         content = self._reader.open(key)
         size = None if content is None else content.size
@@ -152,8 +158,10 @@ class Bucket:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey without the object; the file then stays. Raise BucketError if the object is
-        replaced meanwhile or not all bytes are received; the file may then contain a part.
+        Use a single request at a time if the store lacks ranges. Answers that break off are
+        continued as in `read`. Raise NoSuchKey without the object; the file then stays. Raise
+        BucketError if the object is replaced meanwhile or not all bytes are received, and NoSuchKey
+        if the object is deleted meanwhile; the file may then contain a part.
         """
         self._reader.fetch(key, destination, self._limits.fetched_part_bytes)
 
@@ -163,25 +171,31 @@ class Bucket:
         Return None also without the bucket, since S3 answers both alike. Without permission to list
         the bucket, S3 hides missing objects, and BucketError is raised in place of None.
         """
-        head = self._head_object(key)
-        return None if head is None else int(self._answer_field(key, head, "ContentLength"))
+        head = self._requests.head(key)
+        return None if head is None else int(self._requests.field(key, head, "ContentLength"))
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield the key and the size in bytes of each object with the prefix, in any order.
 
-        The prefix is any beginning of keys. Pages of the list are requested during the iteration.
+        `prefix` follows the place's prefix and may end within a name; "" means all objects below
+        the place's prefix. Keys are relative to the place's prefix and include `prefix`. Pages of
+        the list are requested during the iteration, which raises the errors.
         """
-        with self._translate_errors(prefix):
-            for page in self._pages("list_objects_v2", prefix):
+        with self._requests.translate_errors(prefix):
+            for page in self._requests.pages("list_objects_v2", prefix):
                 for entry in page.get("Contents", ()):
-                    found = str(self._answer_field(prefix, entry, "Key"))
-                    size = int(self._answer_field(found, entry, "Size"))
+                    found = str(self._requests.field(prefix, entry, "Key"))
+                    size = int(self._requests.field(found, entry, "Size"))
                     yield found.removeprefix(self._key_prefix), size
 
     def delete(self, key: str) -> None:
-        """Delete an object. Do nothing if no object exists."""
-        with self._translate_errors(key):
-            self._client.delete_object(**self._object_arguments(key))
+        """Delete an object. Do nothing if no object exists.
+
+        A bucket with versions keeps earlier versions. A store that reports a missing object, unlike
+        Amazon's, makes the call raise NoSuchKey. Parts of unfinished uploads stay.
+        """
+        with self._requests.translate_errors(key):
+            self._client.delete_object(**self._requests.arguments(key))
 
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with the prefix, and delete the parts.
@@ -198,7 +212,8 @@ class Bucket:
         """Whether the store can list unfinished uploads and parts. Always True for Amazon's store.
 
         For another store, the first call begins an upload of the key `key`.try, searches the lists
-        for it, and aborts it. This object keeps the result.
+        for it, and aborts it. This object keeps the result. Amazon's store gets no request. Raise
+        BucketError, and keep no result, if the upload cannot be begun.
         """
         if not self.features.is_known(Feature.UPLOAD_LISTS):
             self._try_upload(f"{key}.try")
@@ -207,7 +222,8 @@ class Bucket:
     def signed_get_url(self, key: str, seconds: int) -> str:
         """Return a URL that allows anybody to download the object, as a file, for `seconds`.
 
-        The object need not exist. The first call may request the bucket's region.
+        Nothing is checked, so the object need not exist. The region is requested as in
+        `signed_url`.
         """
         params = {"ResponseContentDisposition": "attachment"}
         return self.signed_url("get_object", key, params, seconds)
@@ -218,9 +234,10 @@ class Bucket:
         """Return a URL that allows anybody to write the content, and the request's headers.
 
         The URL is valid for `seconds`, bound to the size and the hexadecimal digests, and replaces
-        an existing object. The client must send the headers. Stores other than Amazon's may only
-        compare `md5`. The SHA-256 is omitted for a store that refuses it; then raise BucketError
-        without an MD5. While its support is unknown, calls begin and abort an upload of `key`.try.
+        an existing object. The client must send the headers. `md5` is ignored for Amazon's store;
+        other stores may only compare `md5`. The SHA-256 is omitted for a store that refuses it;
+        then raise BucketError without an MD5. While its support is unknown, calls begin and abort
+        an upload of `key`.try. Raise ValueError for a digest that is not hexadecimal.
         """
         params: dict[str, Any] = {"ContentLength": size}
         headers = {"Content-Length": str(size)}
@@ -238,10 +255,11 @@ class Bucket:
         """Return a signed URL for a request on the key, valid for `seconds`.
 
         `name` is botocore's method, such as `get_object`; `arguments` are its other arguments. The
-        first call requests the bucket's region unless the place has a region or an endpoint.
+        first call requests the bucket's region, unless the place has a region or an endpoint. Else
+        nothing is sent, so the object may be missing.
         """
-        named = {**arguments, **self._object_arguments(key)}
-        with self._translate_errors(key):
+        named = {**arguments, **self._requests.arguments(key)}
+        with self._requests.translate_errors(key):
             url: str = self._signing_client.generate_presigned_url(name, named, seconds)
             return url
 
@@ -249,21 +267,22 @@ class Bucket:
         """Send a request on the key, and return the answer.
 
         `name` is botocore's method, such as `list_parts`; `arguments` are its other arguments.
-        Optional fields that the store refuses are left out. Raise NoSuchKey if the request needs an
-        object and nothing is stored under the key.
+        Optional fields that the store lacks or refuses are left out; a refused request is sent
+        again without them. Raise NoSuchKey if the request needs an object and nothing is stored
+        under the key. A missing upload raises BucketError.
         """
-        with self._translate_errors(key):
-            return self._send(name, key, arguments)
+        return self._requests.request(name, key, arguments)
 
     def complete_upload(self, key: str, upload: str, parts: Sequence[Mapping[str, Any]]) -> bool:
         """Create an object from an upload's parts. Return True if the object was created.
 
         `upload` is the upload's id. `parts` have the fields PartNumber and ETag. A store other than
         Amazon's is first asked for an object, and False is returned if the key is taken. If the
-        store itself detects an existing object, raise WriteConflict. Both leave the upload. After a
+        store itself detects an existing object, raise WriteConflict, also for an object of an
+        earlier call. Both leave the upload. Raise BucketError for a missing upload or part. After a
         lost answer, an error may be raised although the object was created.
         """
-        if self._finds_object(key):
+        if self._writer.finds_object(key):
             return False
         named = {"UploadId": upload, "MultipartUpload": {"Parts": parts}, **_ANYTHING_THERE}
         self.request("complete_multipart_upload", key, named)
@@ -277,8 +296,8 @@ class Bucket:
         record the missing feature.
         """
         try:
-            with self._translate_errors(prefix):
-                for page in self._pages("list_multipart_uploads", prefix):
+            with self._requests.translate_errors(prefix):
+                for page in self._requests.pages("list_multipart_uploads", prefix):
                     for upload in page.get("Uploads", ()):
                         # Callers abort listed uploads, so other uploads must not be yielded.
                         if upload["Key"].startswith(self._key_prefix + prefix):
@@ -293,103 +312,23 @@ class Bucket:
         """The client that signs URLs for the bucket's region, where alone the URLs are valid.
 
         With a region or an endpoint in the place, the bucket's other client is returned. Otherwise
-        the store is asked for the region, once, and a new client is created. Raises the errors of
-        botocore.
+        the store is asked for the region, once, and a new client is created. Raises botocore's
+        errors, which the caller translates, and BucketError as `new_client` does. Errors are not
+        cached.
         """
         if self.place.region or self.place.endpoint_url:
             return self._client
         head = self._client.head_bucket(Bucket=self.place.name)
         return new_client(replace(self.place, region=head["BucketRegion"]))
 
-    def _put_object(self, key: str, body: bytes, token: str, condition: Mapping[str, str]) -> bool:
-        """Write an object with a single request. Return whether the object was written.
-
-        Return False if a `condition` is set and an object with another token exists. Repeat the
-        request after a conflict.
-        """
-        failures = 0
-        while True:
-            try:
-                if condition and self._finds_object(key, token):
-                    return False
-                fields = {"Body": body, "Metadata": {_TOKEN: token}, **condition}
-                self._send("put_object", key, {**fields, **self._checksums.object_fields(body)})
-                return True
-            except client_error() as error:
-                if (written := self._outcome_of_failed_write(key, token, error)) is not None:
-                    return written
-                failures += 1
-                if not is_conflict(error) or failures >= ATTEMPTS_MAX:
-                    raise
-            time.sleep(backoff_seconds(failures))
-
-    def _put_in_parts(
-        self,
-        key: str,
-        parts: Iterable[bytes | FilePart],
-        at_once: int,
-        token: str,
-        condition: Mapping[str, str],
-    ) -> bool:
-        """Write an object by an upload in parts. Return whether the object was written.
-
-        Return False if a `condition` is set and an object with another token exists. Abort the
-        upload, ignoring errors, unless the object was written.
-        """
-        upload = self._begin_upload(key, {"Metadata": {_TOKEN: token}})
-        written = False
-
-        def send(numbered: tuple[int, bytes | FilePart]) -> dict[str, Any]:
-            return self._upload_part(key, upload, *numbered)
-
-        try:
-            sent = call_at_once(send, enumerate(parts, 1), at_once)
-            try:
-                if condition and self._finds_object(key, token):
-                    return False
-                fields = {"UploadId": upload, "MultipartUpload": {"Parts": sent}, **condition}
-                self._send("complete_multipart_upload", key, fields)
-                written = True
-            except client_error() as error:
-                outcome = self._outcome_of_failed_write(key, token, error)
-                if outcome is None:
-                    raise
-                written = outcome
-            return written
-        finally:
-            if not written:
-                with suppress(Exception):
-                    self.request("abort_multipart_upload", key, {"UploadId": upload})
-
-    def _upload_part(
-        self, key: str, upload: str, number: int, part: bytes | FilePart
-    ) -> dict[str, Any]:
-        """Send a part, and return the part's fields for the completion: number, ETag, checksums."""
-        named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
-
-        def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
-            answer: Mapping[str, Any] = self._client.upload_part(**named, Body=part, **digests)
-            return answer
-
-        answer = self._checksums.send_part(part, request)
-        sums = {name: item for name, item in answer.items() if name.startswith("Checksum")}
-        # S3 defines a part's ETag as the part's MD5, which replaces a missing ETag.
-        etag = answer.get("ETag") or f'"{_hexadecimal(md5_fields(part)["ContentMD5"])}"'
-        return {"PartNumber": number, "ETag": etag, **sums}
-
-    def _begin_upload(self, key: str, fields: Mapping[str, Any]) -> str:
-        """Begin an upload in parts, with checksums if possible. Return the upload's id."""
-        announced = {**fields, **self._checksums.upload_fields()}
-        answer = self._send("create_multipart_upload", key, announced)
-        return str(self._answer_field(key, answer, "UploadId"))
-
     def _try_upload(self, key: str) -> None:
         """Begin and abort an upload, and record whether the store lists uploads and parts.
 
-        Errors of the abortion are ignored.
+        A refused list counts as a missing feature. Other errors are raised, and nothing is recorded
+        then. Errors of the abortion are ignored.
         """
-        with self._translate_errors(key):
-            upload = self._begin_upload(key, {})
+        with self._requests.translate_errors(key):
+            upload = self._writer.begin_upload(key, {})
         try:
             found = {item["UploadId"] for item in self.uploads_below(key)}
             is_there = upload in found and self._lists_parts(key, upload)
@@ -411,89 +350,22 @@ class Bucket:
         """Whether signed requests may contain a SHA-256. True unless the store refused checksums.
 
         While the support is unknown, each call begins and aborts an upload of the key `key`.try.
+        Errors of the abortion are ignored, and errors of the beginning are raised.
         """
         if not self.features.is_known(Feature.CHECKSUMS):
             # Permission to write objects includes uploads, but not always the list of uploads.
-            with self._translate_errors(key):
-                upload = self._begin_upload(f"{key}.try", {})
+            with self._requests.translate_errors(key):
+                upload = self._writer.begin_upload(f"{key}.try", {})
             with suppress(BucketError):
                 self.request("abort_multipart_upload", f"{key}.try", {"UploadId": upload})
         return not self.features.lacks(Feature.CHECKSUMS)
 
-    def _finds_object(self, key: str, token: str = "") -> bool:
-        """Whether an object with another token exists, in a store that may ignore conditions.
-
-        False for Amazon's store without a request, or if the credentials do not allow the question
-        (status 403). Without a token, any object counts. Simultaneous writers can both get False;
-        then only a condition separates the writers.
-        """
-        if self.features.is_proved(Feature.CONDITIONS):
-            return False
-        try:
-            head = self._head_object(key)
-        except BucketError as error:
-            if http_status(error.__cause__) != 403:
-                raise
-            return False
-        return head is not None and (head.get("Metadata", {}).get(_TOKEN) != token or not token)
-
-    def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
-        """Return whether a failed write has created the existing object, by the token.
-
-        Return None if the error leaves this open. After a lost answer, a repeated write conflicts
-        with its own object, or no longer finds its upload.
-        """
-        code = error_code(error)
-        if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):
-            return None
-        head = self._head_object(key)
-        if head is None:
-            return None
-        if head.get("Metadata", {}).get(_TOKEN) == token:
-            return True
-        return None if code == "NoSuchUpload" else False
-
-    def _head_object(self, key: str) -> Mapping[str, Any] | None:
-        """Return the object's properties. Return None without the object or the bucket."""
-        with self._translate_errors(key):
-            try:
-                return self._send("head_object", key, {})
-            except client_error() as error:
-                if http_status(error) == 404:
-                    return None
-                raise
-
-    def _send(self, name: str, key: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request with the optional fields that the store supports; return the answer."""
-        request = getattr(self._client, name)
-        return self.features.send(request, {**fields, **self._object_arguments(key)})
-
-    def _answer_field(self, key: str, answer: Mapping[str, Any], name: str) -> Any:
-        """Return a field of an answer. Raise BucketError if the field is missing."""
-        if answer.get(name) is None:
-            raise BucketError(
-                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which {FOREIGN}"
-            )
-        return answer[name]
-
-    def _pages(self, operation: str, prefix: str) -> Iterable[Mapping[str, Any]]:
-        pages: Iterable[Mapping[str, Any]] = self._client.get_paginator(operation).paginate(
-            Bucket=self.place.name, Prefix=self._key_prefix + prefix
-        )
-        return pages
-
-    def _object_arguments(self, key: str) -> dict[str, str]:
-        return {"Bucket": self.place.name, "Key": self._key_prefix + key}
-
-    def _translate_errors(self, key: str) -> AbstractContextManager[None]:
-        return translate_errors(self.place, key)
-
-
-def _hexadecimal(base64_digest: str) -> str:
-    return base64.b64decode(base64_digest).hex()
-
 
 @lru_cache(maxsize=64)
 def bucket_of(place: BucketPlace) -> Bucket:
-    """Return the bucket at a place, cached for later calls. Raise BucketError as Bucket does."""
+    """Return the bucket at a place, from a cache of 64 buckets.
+
+    Equal places get the same object, which the process keeps. Nothing is sent to the store. Raise
+    BucketError as the constructor of Bucket does; errors are not cached.
+    """
     return Bucket(place)

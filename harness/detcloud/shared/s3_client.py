@@ -22,11 +22,15 @@ CONNECTIONS_MAX = 32
 def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
     """Create a botocore client for a bucket. Nothing is sent to the store.
 
-    Each call creates a new client. Credentials may be requested from the machine or, for
-    checkpoints, from the trial's agent. The client repeats failed requests up to ATTEMPTS_MAX
-    attempts. With `for_checkpoints`, settings in the environment of the user's code are ignored.
-    Raise BucketError if boto3 is missing, if credentials are missing or incomplete, or if a setting
-    is invalid.
+    Each call creates a new client. Without keys in the place, credentials may be requested from the
+    machine or, for checkpoints, from the trial's agent, with the waiting of `PatientFetcher`. The
+    client repeats throttled, broken and unanswered requests up to ATTEMPTS_MAX attempts, with
+    growing pauses. A redirect by a store with an endpoint raises BucketError and is not followed.
+    Requests raise botocore's other errors untranslated. With `for_checkpoints`, variables and files
+    of the user's code have no effect.
+
+    Raise BucketError if boto3 is missing, if credentials are missing or cannot be fetched, if only
+    one key of the place is set, or if a setting is invalid.
     """
     try:
         from botocore.config import Config

@@ -69,9 +69,10 @@ def translate_errors(place: BucketPlace, key: str) -> Iterator[None]:
     """Translate botocore's errors in the block into bucket errors with messages.
 
     Raise NoSuchBucket, NoSuchKey for a missing object, WriteConflict as `is_conflict` says,
-    StoreBusy for status 429 or 503, or BucketError otherwise, also for a missing upload. The cause
-    is botocore's error, except for an answer that is no XML. Other errors are passed on. `key` is
-    only used in messages.
+    StoreBusy for status 429 or 503, or BucketError otherwise: also for a missing upload, denied
+    access, missing credentials and a broken connection. The cause is botocore's error, except for
+    an answer that is no XML. Errors of other libraries and OSErrors are passed on. `key` is only
+    used in messages. Nothing is repeated.
     """
     from botocore.exceptions import BotoCoreError
     from botocore.parsers import ResponseParserError
@@ -104,8 +105,10 @@ def _bucket_error(place: BucketPlace, key: str, error: Any) -> OSError:
 def remedy_of(error: Any, *, for_checkpoints: bool = False) -> str:
     """Return the remedy that a message suggests to users for an error. Return "" without a remedy.
 
-    `for_checkpoints` is whether the request was for a trial's checkpoints, where environment
-    variables have no effect.
+    The remedy is a clause without a final period. Broken connections, denied access, invalid or
+    missing keys and full stores have remedies. `error` is an error of botocore; any other object
+    gives "". `for_checkpoints` changes the remedy for missing keys, because environment variables
+    have no effect on a trial's checkpoints.
     """
     if isinstance(error, _no_answer_errors()):
         return NO_ANSWER
@@ -121,7 +124,10 @@ def client_error() -> Any:
 
 
 def transfer_errors() -> Any:
-    """Import and return botocore's classes of errors for an answer's body that breaks off."""
+    """Import and return the tuple of botocore's errors for an answer's body that breaks off.
+
+    These are HTTPClientError, which includes broken connections, and IncompleteReadError.
+    """
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     return (HTTPClientError, IncompleteReadError)
@@ -140,7 +146,11 @@ def http_status(error: Any) -> int:
 
 
 def is_conflict(error: Any) -> bool:
-    """Whether the error says that another writer of the key was faster, or may have been."""
+    """Whether the error says that another writer of the key was faster, or may have been.
+
+    True for the codes PreconditionFailed, ConditionalRequestConflict and OperationAborted. A failed
+    condition of a read has such a code, too.
+    """
     conflicts = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
     return error_code(error) in conflicts
 

@@ -72,8 +72,9 @@ class StoreFeatures:
         Amazon's refuses the request as `may_be_refusal` says, repeat it without the fields of each
         used feature, and then without the fields of all. Record the features that had to be left
         out as missing. A success with all fields records nothing. If all attempts are refused,
-        raise the error of the first. Raise any other error at once. `request` is a function of
-        botocore, `fields` are its arguments.
+        raise the error of the first. Raise any other error at once. Errors are botocore's. There is
+        no pause between the attempts. `request` is a function of botocore, which itself repeats
+        throttled, broken and unanswered requests; `fields` are its arguments.
         """
         sent = {
             name: value for name, value in fields.items() if not self._is_field_of_lacking(name)

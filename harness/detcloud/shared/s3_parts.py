@@ -19,9 +19,10 @@ from detcloud.shared.upload_parts import PartSizes, check_stored_size
 class S3PartsUpload:
     """The upload in parts of a file of `size` bytes to a key.
 
-    Every method may raise BucketError if the store refuses or does not answer, or if an upload is
-    needed and the store cannot list unfinished uploads. The object uses the upload that it found
-    first, and fails once that upload has ended.
+    Every method that sends a request may raise BucketError if the store refuses or does not answer
+    after repeats, or if an upload is needed and the store cannot list unfinished uploads. The
+    object uses the upload that it found first, and then raises BucketError once that upload has
+    ended.
     """
 
     is_in_order = False
@@ -46,7 +47,9 @@ class S3PartsUpload:
 
         `number` counts from 1, and is not checked. `md5` is the part's digest in hexadecimal, to
         which the URL is bound, as to the part's size. The URL is valid for `seconds`, and replaces
-        a stored part. The client must send the headers. Begin an upload if none exists.
+        a stored part. The client must send the headers. The first call of the object looks for the
+        upload, and begins an upload if none exists. Raise ValueError for an `md5` that is not
+        hexadecimal.
         """
         digest = base64.b64encode(bytes.fromhex(md5)).decode()
         size = self.sizes.size_of(number)
@@ -101,8 +104,8 @@ class S3PartsUpload:
     def _upload(self) -> dict[str, str]:
         """The field of a request that names the key's oldest upload. Begin a missing upload.
 
-        The store is asked once for this object. Raise BucketError if the store cannot list
-        unfinished uploads.
+        The store is asked once for this object; errors are not cached. Raise BucketError if the
+        store cannot list unfinished uploads.
         """
         if (found := self._oldest()) is None:
             self._bucket.request("create_multipart_upload", self._key, {})

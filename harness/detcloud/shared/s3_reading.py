@@ -44,7 +44,13 @@ class Content:
 
 
 class ObjectReader:
-    """A reader of the objects of a bucket. Several threads may share the object."""
+    """A reader of the objects of a bucket. Several threads may share the object.
+
+    Each request is repeated as the given `send` does. Errors of botocore become bucket errors by
+    the given `translate_errors`: NoSuchKey without the object, also if it is deleted meanwhile, and
+    BucketError for other failures. An answer that breaks off is continued by further requests, with
+    pauses, for the rest of the same version. Errors of local files are passed on as OSError.
+    """
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class ObjectReader:
 
         Args:
             send: sends a request, given by botocore's name, the key and optional fields.
-            translate_errors: a context that raises botocore's errors about a key as BucketError.
+            translate_errors: a context that raises botocore's errors about a key as bucket errors.
             features: the known features of the store, which the reader updates.
             size_of: returns an object's size, or None without the object.
         """
@@ -69,19 +75,21 @@ class ObjectReader:
     def read(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        The object is opened by this call. The blocks are empty if `start` is at or behind the
-        object's end. Raise NoSuchKey without the object. Raise BucketError, also while reading, if
-        the store fails or the object is replaced meanwhile.
+        The object is opened by this call, which raises NoSuchKey without the object. The result
+        yields nothing if `start` is at or behind the object's end. Both the call and the result
+        raise BucketError if the store fails. The result continues broken answers and raises errors
+        as `blocks` does.
         """
         return self.blocks(key, self.open(key, start, end))
 
     def fetch(self, key: str, destination: Path, part_bytes: int) -> None:
         """Copy an object to a file, in parts of `part_bytes`, several parts at a time.
 
-        Use a single request if the store lacks ranges. Replace an existing file once the object is
-        open. Raise NoSuchKey without the object; the file then stays as it was. Raise BucketError
-        if the object is replaced meanwhile, or if not all bytes are received; the file may then
-        contain a part. Errors of the local file are passed on.
+        Use a single request at a time if the store lacks ranges or the size is unknown. Replace an
+        existing file once the object is open. Raise NoSuchKey without the object; the file then
+        stays as it was. Raise BucketError if the object is replaced meanwhile, or if not all bytes
+        are received, and NoSuchKey if the object is deleted meanwhile; the file may then contain a
+        part. Answers that break off are continued as `blocks` does.
         """
         first = self.open(key, 0, None if self._features.lacks(Feature.RANGES) else part_bytes)
         if first is None:
@@ -105,8 +113,8 @@ class ObjectReader:
 
         The caller closes the content. Return None if `start` is at or behind the object's end.
         Raise NoSuchKey without the object. With an ETag, raise BucketError if the object has
-        another version. If the store sends the whole object, record that the store lacks ranges,
-        and cut out the range.
+        another version, as far as the store shows this. If the store sends the whole object, record
+        that the store lacks ranges, and cut out the range.
         """
         fields: dict[str, Any] = {}
         if start > 0 or end is not None:
@@ -133,7 +141,7 @@ class ObjectReader:
 
         The content is also closed if the iteration is given up. If the answer breaks off, request
         the rest of the same version, with pauses. Raise BucketError after ATTEMPTS_MAX failures in
-        total, or if the object is replaced meanwhile.
+        total, or if the object is replaced meanwhile, and NoSuchKey if it is deleted meanwhile.
         """
         failures = 0
         while content is not None:
@@ -155,9 +163,11 @@ class ObjectReader:
     def _cut(
         self, key: str, answer: Mapping[str, Any], start: int, end: int | None
     ) -> Content | None:
-        """Return the range of an answer with the whole object, or None for a range behind the end.
+        """Return the content from `start` to before `end` of an answer with the whole object.
 
-        Record that the store lacks ranges. For None, the answer is closed.
+        Record that the store lacks ranges. None as `end` means the object's end, and a later `end`
+        is cut. Return None, and close the answer, if `start` is at or behind the object's end. An
+        unknown size counts as large enough. Nothing is read yet.
         """
         self._features.note(Feature.RANGES, is_there=False)
         whole = _part_content(key, answer, 0, None)
@@ -170,11 +180,17 @@ class ObjectReader:
         return Content(_CutBody(body, start, last), start, last, size, whole.etag)
 
     def _fetch_whole(self, key: str, destination: Path, content: Content, size: int | None) -> None:
-        """Copy an object to a file with a single request. Replace an existing file.
+        """Copy an object to a file in a single stream, without parallel parts.
 
-        `content` is reused if it is the whole object, else closed. Raise BucketError if the number
-        of received bytes differs from `size`; None skips the check. The received bytes then stay in
-        the file.
+        Replace an existing file. `content` is open from the object's first byte on. `content` is
+        reused if it is known to reach the object's end. Otherwise it is closed, and the same
+        version is opened again. If an answer breaks off, further requests fetch the rest, with
+        pauses, as `blocks` does. The content is closed afterwards.
+
+        Raise BucketError if the store fails, the object is replaced meanwhile, or the number of
+        received bytes differs from `size`; None skips this check. Raise NoSuchKey if the object is
+        deleted meanwhile. The file stays unchanged if the object cannot be opened again. After
+        later errors, the received bytes stay in the file.
         """
         if content.end is None or content.end != size:
             # The request was for a part, before the store was known to lack ranges.
@@ -197,7 +213,10 @@ class _CutBody:
         self._left = None if end is None else end - start
 
     def read(self, size: int) -> bytes:
-        """Read at most `size` bytes of the range, maybe fewer. Return b"" at the end."""
+        """Read at most `size` bytes of the range, maybe fewer. Return b"" at the end.
+
+        The first call reads and drops the bytes before the range. Errors of the body are passed on.
+        """
         while self._skipped > 0:
             skipped = self._body.read(min(_BLOCK_BYTES, self._skipped))
             if not skipped:
@@ -216,7 +235,8 @@ class _CutBody:
 def _part_content(key: str, answer: Mapping[str, Any], start: int, end: int | None) -> Content:
     """Return the content of an answer to a request for the bytes from `start` to before `end`.
 
-    Nothing is read yet. Raise BucketError if the answer begins at another byte.
+    Nothing is read yet. Raise BucketError if the answer names another first byte. An answer without
+    a range counts as the requested bytes.
     """
     length = answer.get("ContentLength")
     size = None if length is None or start > 0 or end is not None else int(length)

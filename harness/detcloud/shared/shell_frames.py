@@ -50,8 +50,10 @@ class Greeting:
     def decode(cls, line: bytes) -> Greeting:
         """Parse a line of `encode`, with or without the newline. Ignore unknown fields.
 
-        Missing texts become "". Sizes are clamped to 0 to 65535, and invalid sizes become 0. Raise
-        ValueError if the line is no JSON object or has no valid list of words as `program`.
+        Missing texts become "". Texts of another type are converted by `str`, so null becomes
+        "None". Sizes are clamped to 0 to 65535, and missing or invalid sizes become 0. Raise
+        ValueError if the line is no JSON object, or if `program` is missing or no list of texts. An
+        empty list is valid.
         """
         try:
             fields = json.loads(line)
@@ -100,13 +102,17 @@ class FrameReader:
 def pack_frame(kind: bytes, payload: bytes = b"") -> bytes:
     """Return a frame of this kind, a single byte.
 
-    The payload must have at most FRAME_BYTES_MAX bytes, which is not checked.
+    The payload must have at most FRAME_BYTES_MAX bytes, which is not checked. Raise struct.error
+    for a kind of another length.
     """
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def pack_size(rows: int, columns: int) -> bytes:
-    """Return the payload of a SIZE frame. Numbers outside 0 to 65535 are clamped."""
+    """Return the payload of a SIZE frame. Numbers outside 0 to 65535 are clamped.
+
+    A value that is no integer becomes 0.
+    """
     return _SIZE.pack(_cells(rows), _cells(columns))
 
 
@@ -122,7 +128,10 @@ def unpack_size(payload: bytes) -> tuple[int, int]:
 
 
 def pack_exit_code(code: int) -> bytes:
-    """Return the payload of an EXIT frame. The code must fit into 32 bits, with its sign."""
+    """Return the payload of an EXIT frame.
+
+    Raise struct.error unless the code is an integer that fits into 32 bits, with its sign.
+    """
     return _EXIT_CODE.pack(code)
 
 

@@ -24,7 +24,8 @@ def staged_name(key: str) -> str:
 def claim_name(key: str) -> str:
     """Return the name of the file that claims a key for a single writer.
 
-    Equal keys have equal names: `staged_prefix` and the key's SHA-256. Nothing is created.
+    A writer creates the file before it writes the key, so that no other writer does. Equal keys
+    have equal names: `staged_prefix` and the key's SHA-256. Nothing is created here.
     """
     return f"{staged_prefix(key)}{hashlib.sha256(key.encode()).hexdigest()}"
 
@@ -32,8 +33,8 @@ def claim_name(key: str) -> str:
 def staged_prefix(key: str) -> str:
     """Return the beginning of the names of a checkpoint's unfinished writes: the UUID with a dot.
 
-    Return "" for a key that does not belong to a checkpoint's file, with fewer than five parts. The
-    UUID is not checked.
+    A key is EXPERIMENT/TRIAL/EPOCH/UUID/FILE, and FILE may contain slashes. Return "" for a key
+    with fewer than five parts, which belongs to no checkpoint's file. The UUID is not checked.
     """
     parts = key.split("/")
     return f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""

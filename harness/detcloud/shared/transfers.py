@@ -117,10 +117,11 @@ def fetch_parts(
 ) -> None:
     """Write a file of `size` bytes, with up to FETCHED_AT_ONCE parts at a time.
 
-    `read(start, end)` yields the bytes from `start` to before `end`, and is called in several
-    threads. An existing file is emptied first. Without bytes, create an empty file. Raise
-    BucketError if a part has too few or too many bytes. Errors of `read` and of the file are passed
-    on. After an error, no further part is begun, and the file is incomplete.
+    `read(start, end)` yields the bytes from `start` to before `end`, and is called once for each
+    part, in several threads. Nothing is repeated here. An existing file is emptied first, also
+    behind a link. Without bytes, create an empty file. Raise BucketError if a part has too few or
+    too many bytes. Errors of `read` and of the file are passed on. After an error, no further part
+    is begun, and the file is incomplete.
     """
 
     def copy(start: int) -> None:

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.json_values import to_json_object
+from detcloud.shared.json_records import parse_record, read_document
 from detcloud.shared.processes import read_process
+from detcloud.shared.report_file import ReportFile
 
 TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 TEMPORARY_FOLDER_VARIABLE = "DETCLOUD_TMPDIR"
 """The variable with a folder that is deleted with the allocation, unlike maybe TMPDIR."""
-LINE_BYTES_MAX = 256 * 1024
 # In version 2, lengths and periods may be in epochs.
 VERSIONS = (1, 2)
-_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-Record = TypeVar(
-    "Record", bound="CheckpointReference | DamagedCheckpoint | TrialSpec | Preemption | Directives"
-)
 
 
 class Reporter(Protocol):
@@ -160,96 +153,21 @@ class DirectivesFile:
         """Return the newest directives, and store them in `latest`. Ignore an older revision.
 
         Return the defaults before the file exists, and the last directives if the file is deleted.
-        Raise DetcloudError if the file is malformed; `latest` then stays, and each call raises the
+        An equal revision with other content counts as newer. Raise DetcloudError if the file is
+        malformed, and OSError if it is unreadable; `latest` then stays, and each call raises the
         error until the file changes.
         """
         try:
             status = self._path.stat()
             identity = (status.st_mtime_ns, status.st_ino, status.st_size)
             if identity != self._identity:
-                directives = _parse_directives(_read_document(self._path), str(self._path))
+                directives = _parse_directives(read_document(self._path), str(self._path))
                 self._identity = identity
                 if directives.revision >= self.latest.revision:
                     self.latest = directives
         except FileNotFoundError:
             pass
         return self.latest
-
-
-class ReportFile:
-    """A report file, to which each line is appended with a single write. Thread-safe.
-
-    The constructor creates a missing file and folder, and raises OSError if that fails. A report
-    should take at most 50 us (docs/benchmarks.md, `gangs`), so system calls with a known result are
-    avoided.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o644)
-        self._offset = os.fstat(self._descriptor).st_size
-        # Whether the file may end with half a line. False after a complete write of this object.
-        self._may_be_torn = True
-
-    def append(self, kind: str, **fields: object) -> None:
-        """Append a report of this kind, with the current time and the fields, as a line of JSON.
-
-        Values are converted as `to_json_value` does, so NaN becomes "NaN". A field `time_ms`
-        replaces the current time. Raise DetcloudError for a value that has no JSON form or is
-        nested too deep, for a line over 256 KiB, and if the line cannot be written completely. Only
-        in the last case, a part may stay in the file; the next report then begins on a new line.
-        """
-        time_ms = time.time_ns() // 1_000_000
-        plain = to_json_object(fields, kind)
-        line = _encode_json({"kind": kind, "time_ms": time_ms, **plain}).encode() + b"\n"
-        if len(line) > LINE_BYTES_MAX:
-            raise DetcloudError(
-                f"a {kind!r} report of {len(line)} bytes was refused, the limit is "
-                f"{LINE_BYTES_MAX}: report fewer or smaller values, keep large ones in a checkpoint"
-                f"; {_largest_value(plain)}"
-            )
-        try:
-            if self._may_be_torn:
-                line = self._separator_after_torn_line() + line
-            self._may_be_torn = True
-            written = os.write(self._descriptor, line)
-            self._may_be_torn = written != len(line)
-        except OSError as error:
-            raise DetcloudError(
-                f"a {kind!r} report could not be written to {self.path}: {error.strerror}; free "
-                "space there, then the trial can go on from its latest checkpoint"
-            ) from error
-        if written != len(line):
-            raise DetcloudError(
-                f"{written} of the {len(line)} bytes of a {kind!r} report were written to "
-                f"{self.path}: is the disk full?"
-            )
-
-    def _separator_after_torn_line(self) -> bytes:
-        """Return a newline if a full disk cut the file's last line, else b"".
-
-        The reader then skips only the cut line, and not the next line as well.
-        """
-        size = os.fstat(self._descriptor).st_size
-        torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
-        return b"\n" if torn else b""
-
-    def has_exit(self) -> bool:
-        """Whether any process has appended an `exit` line since this object was created.
-
-        The file is read from the end at that time, also after `close`. Malformed lines are skipped.
-        Raise OSError if the file was deleted.
-        """
-        with self.path.open("rb") as report:
-            report.seek(self._offset)
-            return any(_is_exit(line) for line in report)
-
-    def close(self) -> None:
-        """Close the file. A later append raises DetcloudError, and a second close OSError."""
-        descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
 
 
 class TrialDirectory:
@@ -262,12 +180,14 @@ class TrialDirectory:
     def __init__(self, path: Path) -> None:
         """Read in/spec.json. Raise DetcloudError if the file is missing or malformed.
 
-        Unknown fields are ignored. Nothing is created or written.
+        An unknown version is malformed, unknown fields are ignored, and missing fields get the
+        defaults of TrialSpec. Raise OSError if the file exists and is unreadable. Nothing is
+        created or written.
         """
         self.path = path
         place = path / "in" / "spec.json"
         try:
-            document = _read_document(place)
+            document = read_document(place)
         except FileNotFoundError:
             raise DetcloudError(
                 f"{place} does not exist: {TRIAL_DIRECTORY_VARIABLE} must name a directory with "
@@ -285,7 +205,8 @@ class TrialDirectory:
     def report(self) -> ReportFile:
         """The report file of this process's rank, created at the first use, and then kept.
 
-        Raise OSError if the file cannot be created.
+        The folder `out` is created as well. Raise OSError if the file cannot be created or is a
+        link.
         """
         if self._report is None:
             self._report = ReportFile(self._path_of(self.rank))
@@ -294,8 +215,8 @@ class TrialDirectory:
     def open_node_report(self) -> ReportFile:
         """Return the report file of the node's first process, which starts the workers.
 
-        Create the file if needed. Return `report` if the rank was not changed. Later calls return
-        the same object.
+        Create the file if needed. Return `report` if `set_rank` has not changed the rank. Later
+        calls return the same object. Raise OSError if the file cannot be created.
         """
         if self.rank == self.spec.rank:
             return self.report
@@ -321,9 +242,10 @@ class TrialDirectory:
     def claim_rank(self) -> None:
         """Claim the rank for this process until `close`, with a lock on a file in out/.
 
-        The file and the folder are created if missing. Raise DetcloudError if another process has
-        claimed the rank, since both would report as the same rank; then nothing is claimed. Further
-        claims of this process succeed. On a file system without locks, the claim always succeeds.
+        The file and the folder are created if missing, and stay. Raise DetcloudError if another
+        process has claimed the rank, since both would report as the same rank; then nothing is
+        claimed. Further claims of this process succeed. On a file system without locks, every claim
+        succeeds. Raise OSError if the file cannot be created.
         """
         (self.path / "out").mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -357,9 +279,9 @@ class TrialDirectory:
             self._write_claim(f"{own.pid} {own.started_ticks}")
 
     def _write_claim(self, text: str) -> None:
-        """Replace the text of the claim. Ignore an OSError, after which signals come sooner.
+        """Replace the text in the file by which this process claims its rank.
 
-        Do nothing without a claim.
+        Do nothing without a claim. An OSError is ignored; a stop then sends signals sooner.
         """
         if self._claim is not None:
             with contextlib.suppress(OSError):
@@ -382,47 +304,15 @@ class TrialDirectory:
     def from_environment(cls) -> TrialDirectory | None:
         """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without a value.
 
-        Each call reads in/spec.json and returns a new object. Raise DetcloudError if the file is
-        missing or malformed.
+        An empty value counts as none. Each call reads in/spec.json and returns a new object. Raise
+        DetcloudError if the file is missing or malformed, and OSError if it is unreadable.
         """
         path = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
         return cls(Path(path)) if path else None
 
 
-def _largest_value(fields: dict[str, Any]) -> str:
-    """Return a clause for an error with the name and size of a report's largest value.
-
-    Objects are searched one level deep. `fields` must contain a value.
-    """
-    named = [(name, item) for name, item in fields.items() if not isinstance(item, dict)]
-    for group, item in fields.items():
-        if isinstance(item, dict):
-            named += [(f"{group}.{name}", value) for name, value in item.items()]
-    size, name = max((len(_encode_json(value)), name) for name, value in named)
-    return f"the largest value is {name:.80}, of {size:,} bytes"
-
-
-def _is_exit(line: bytes) -> bool:
-    # Other writers may format the JSON differently, so only the word is searched for.
-    if b'"exit"' not in line:
-        return False
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(entry, dict) and entry.get("kind") == "exit"
-
-
-def _read_document(path: Path) -> object:
-    try:
-        document: object = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise DetcloudError(f"{path} is not JSON: {error}") from None
-    return document
-
-
 def _parse_spec(document: object, place: str) -> TrialSpec:
-    spec = _parse_record(
+    spec = parse_record(
         TrialSpec,
         document,
         place,
@@ -444,57 +334,9 @@ def _parse_spec(document: object, place: str) -> TrialSpec:
 
 
 def _parse_directives(document: object, place: str) -> Directives:
-    directives = _parse_record(Directives, document, place, preempt=Preemption)
+    directives = parse_record(Directives, document, place, preempt=Preemption)
     if directives.length_unit not in (BATCHES, EPOCHS):
         raise DetcloudError(
             f"{place}: length_unit is {directives.length_unit!r}, not {BATCHES} or {EPOCHS}"
         )
     return directives
-
-
-_TYPES_BY_NAME: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "str": (str,),
-    "bool": (bool,),
-    "float": (int, float),
-    "list": (list,),
-    "dict": (dict,),
-    "None": (type(None),),
-}
-
-
-def _parse_record(
-    kind: type[Record],
-    document: object,
-    place: str,
-    **nested: type[CheckpointReference] | type[DamagedCheckpoint] | type[Preemption],
-) -> Record:
-    """Build a record of class `kind` from a JSON object. Ignore unknown fields.
-
-    Missing fields get the class's defaults. `nested` are the classes of fields that are records.
-    `place` names the file in messages. Raise DetcloudError if the document is no object, a value
-    has the wrong type or a field without a default is missing.
-    """
-    if not isinstance(document, dict):
-        raise DetcloudError(f"{place} must be an object, it is {document!r:.80}")
-    values: dict[str, Any] = {}
-    for field_ in fields(kind):
-        name = field_.name
-        if name not in document:
-            continue
-        value = document[name]
-        if name in nested and value is not None:
-            value = _parse_record(nested[name], value, f"{place}: {name}")
-        elif not _matches_annotation(value, str(field_.type)):
-            raise DetcloudError(f"{place}: {name} is {value!r:.80}, not {field_.type}")
-        values[name] = value
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise DetcloudError(f"{place} is not complete: {error}") from None
-
-
-def _matches_annotation(value: object, annotation: str) -> bool:
-    # isinstance would accept a bool as an int.
-    parts = (part.split("[")[0].strip() for part in annotation.split(" | "))
-    return any(type(value) in _TYPES_BY_NAME.get(part, ()) for part in parts)

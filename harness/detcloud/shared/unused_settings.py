@@ -90,8 +90,10 @@ OTHER_KINDS = ("cpu", "cuda", "gpu")
 def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each configured setting without an effect.
 
-    `config` is the configuration as JSON values. Settings with default values are skipped. Images
-    and environment variables for `rocm` count if they differ from all other devices' values.
+    `config` is the configuration as JSON values. Settings with default values are skipped. The
+    image or the environment variables for `rocm` count if they differ from each value for another
+    kind of device; Determined's own images do not count. A section that is no mapping counts as
+    missing.
     """
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
@@ -124,8 +126,10 @@ def asks_for_something(
 ) -> bool:
     """Whether a configuration has a value at the path that is not one of the `neutral` values.
 
-    Without neutral values, empty and false values are neutral. False if the path does not exist, or
-    if `switch` names a setting of the same section that is off or missing.
+    Without neutral values, empty and false values are neutral, also None and 0. With neutral
+    values, None and empty values count like any other. Values are compared by `==`, so that 1
+    equals True. False if the path does not exist, or if `switch` names a setting beside the last
+    name of the path that is false, empty or missing.
     """
     value: Any = config
     for name in path:

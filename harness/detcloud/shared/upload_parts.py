@@ -63,10 +63,16 @@ def check_stored_size(name: str, stored: int, size: int) -> None:
 
 
 class SessionMemory(Protocol):
-    """A memory of the session of a file's upload, with which a client can continue the upload."""
+    """A memory of the session of a file's upload, with which a client can continue the upload.
+
+    A session is the URL to which parts are sent. Errors are those of the memory.
+    """
 
     def find(self) -> str | None:
-        """Return the stored session. Return None if no session is stored."""
+        """Return the stored session, open or ended. Return None if no session is stored.
+
+        The store of the file is not asked.
+        """
 
     def keep(self, session: str, instead_of: str | None) -> str:
         """Store a session if the stored session still equals `instead_of`.

@@ -31,8 +31,11 @@ _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
 class HdfsFolder:
     """The files below a folder of HDFS. A key is the path below the folder. Thread-safe.
 
-    Every method may raise BucketError if HDFS refuses, or does not answer after repeats, or if a
-    key contains an empty part, `.` or `..`.
+    Requests that no node answers, and requests to busy nodes, are repeated up to ATTEMPTS_MAX
+    attempts with growing pauses, on all namenodes and other datanodes. Then every method that sends
+    a request raises StoreBusy or another BucketError. If HDFS refuses a request, it raises the
+    BucketError HdfsError at once. A key with an empty part, `.` or `..` raises BucketError. Only
+    methods that say so raise NoSuchKey. Errors of local files are passed on as OSError.
     """
 
     def __init__(
@@ -56,10 +59,12 @@ class HdfsFolder:
     def from_storage(
         cls, storage: Mapping[str, Any], *, limits: HdfsLimits = HDFS_LIMITS
     ) -> HdfsFolder:
-        """Return the folder that a `storage` object of type hdfs describes. Nothing is sent yet.
+        """Return the folder that the fields of a configured checkpoint storage describe.
 
-        Without `hdfs_path`, the folder is the root of HDFS. Raise BucketError if `hdfs_url` is
-        missing.
+        The fields are `hdfs_url`, `hdfs_path` and `user`, which become text; other fields are
+        ignored. Without `hdfs_path`, the folder is the root of HDFS. Without `user`, HDFS chooses
+        the user. An empty or null field counts as missing. Raise BucketError if `hdfs_url` is
+        missing. Nothing is sent yet.
         """
         url, root = str(storage.get("hdfs_url") or ""), str(storage.get("hdfs_path") or "")
         user = str(storage["user"]) if storage.get("user") else None
@@ -69,11 +74,14 @@ class HdfsFolder:
         """Upload a file as a new file, completely or not at all. Compare the stored content.
 
         Return True if this call created the file. Return False, and change nothing, if the key
-        exists, also as a folder. Missing folders are created. Large files are sent in parts,
+        exists, also as a folder or with equal content. Return False as well if another writer
+        creates the key meanwhile; a large file must then have the same size, else PartsConflict is
+        raised. Missing folders are created, and stay after an error. Large files are sent in parts,
         several at a time. If HDFS refuses to join parts, send this file and later files as a whole.
-        Raise BucketError if the stored content differs, or if another writer stores a large file of
-        another size meanwhile. Raise OSError if `source` cannot be opened. After an error,
-        unfinished files are deleted if possible.
+
+        Raise BucketError if the stored content differs, or if `source` is no regular file or
+        becomes shorter. Raise OSError if `source` cannot be opened. After an error, unfinished
+        files are deleted if possible.
         """
         path = self._path(key)
         if self.paths.status(path) is not None:
@@ -90,8 +98,9 @@ class HdfsFolder:
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a file to a local file, several parts at a time. Replace an existing file.
 
-        Raise NoSuchKey if the key does not exist or is a folder; the local file then stays. After
-        an error of the transfer, the local file is incomplete, and the old content is lost.
+        Answers that break off are continued as in `open`. Raise NoSuchKey if the key does not exist
+        or is a folder; the local file then stays. After an error of the transfer, the local file is
+        incomplete, and the old content is lost.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -101,8 +110,11 @@ class HdfsFolder:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file, and return its size in bytes and an iterator of blocks.
 
-        The first block is read by this call. Raise NoSuchKey if the key does not exist or is a
-        folder. The iterator requests the rest if an answer breaks off, and may raise BucketError.
+        The first block is read by this call, the others during the iteration, which works once. An
+        empty file gives a single empty block. Raise NoSuchKey if the key does not exist or is a
+        folder. If an answer breaks off, the iterator requests the rest, with pauses. The iterator
+        raises BucketError after ATTEMPTS_MAX failures, and HdfsError if the file is deleted
+        meanwhile.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
@@ -111,7 +123,10 @@ class HdfsFolder:
         return size, chain((first,), blocks)
 
     def object_size(self, key: str) -> int | None:
-        """Return the file's size in bytes. Return None if the key does not exist or is a folder."""
+        """Return the file's size in bytes. Return None if the key does not exist or is a folder.
+
+        Each call sends a request.
+        """
         status = self.paths.status(self._path(key))
         return status.length if status is not None and status.is_file else None
 
@@ -119,8 +134,9 @@ class HdfsFolder:
         """Yield the key and the size in bytes of each file below a folder, at any depth.
 
         `prefix` is the folder, with or without a final slash; "" is the root. Each folder is listed
-        when the iteration reaches it. Links and unfinished uploads are skipped. Yield nothing if
-        the folder does not exist or is a file.
+        when the iteration reaches it, which raises the errors. Unlike in a bucket, the prefix must
+        not end within a name. The files are in HDFS's order. Links and unfinished uploads are
+        skipped. Yield nothing if the folder does not exist or is a file.
         """
         folder = prefix.rstrip("/")
         for entry in self._entries(folder):
@@ -134,15 +150,17 @@ class HdfsFolder:
     def list_folders(self, folder: str) -> list[str]:
         """Return the sorted names of the folders in a folder, without deeper folders.
 
-        The folder "" is the root. Unfinished uploads are skipped. Empty if the folder is missing.
+        The folder "" is the root. Links and unfinished uploads are skipped. Empty if the folder is
+        missing or is a file.
         """
         return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
     def delete(self, key: str) -> None:
         """Delete a file, and then each parent folder below the root that is empty.
 
-        A missing file is no error. An empty folder under the key is deleted as well. Raise
-        HdfsError if the folder is not empty.
+        A missing file is no error, and empty parent folders are deleted as well. An empty folder
+        under the key is deleted like a file. Raise HdfsError, and delete nothing, if the key is a
+        folder with entries.
         """
         self.paths.remove(self._path(key))
         self.remove_empty_folders(key.rpartition("/")[0])
@@ -183,10 +201,10 @@ class HdfsFolder:
 
     @cached_property
     def can_join(self) -> bool:
-        """Whether HDFS can join files in the folder. The answer is requested once.
+        """Whether HDFS can join files in the root of this object. The answer is requested once.
 
-        The nearest existing parent folder stands for a missing folder. False also after HDFS has
-        refused to join parts for `send`.
+        An error is not cached. The nearest existing parent folder stands for a missing root. False
+        also after HDFS has refused to join parts for `send`.
 
         HDFS joins no files in an encryption zone or with erasure coding. A comma in the folder's
         path makes joining impossible, because commas separate the names in the request.
@@ -221,7 +239,8 @@ class HdfsFolder:
     def _entries(self, folder: str) -> list[HdfsStatus]:
         """Return the entries of a folder without unfinished uploads. Empty without the folder.
 
-        The folder "" is the root.
+        `folder` is the key of the folder, "" for the root. The list of a file is empty, too. Names
+        in the result are HDFS's, still escaped. Links are skipped.
         """
         found = self.paths.entries(self._path(folder) if folder else self._root)
         return [entry for entry in found if not entry.name.startswith(STAGED)]
@@ -230,7 +249,8 @@ class HdfsFolder:
         """Return the path of a key in HDFS. Raise BucketError for an invalid key, such as "".
 
         Characters other than ASCII letters, digits, `.`, `_` and `-` become `~XX` for each byte in
-        UTF-8.
+        UTF-8, as does the first character of a name that begins like an unfinished file, with
+        STAGED.
         """
         parts = key.split("/")
         if any(part in ("", ".", "..") for part in parts):

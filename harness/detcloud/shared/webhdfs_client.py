@@ -60,8 +60,10 @@ class _NodeAway(Exception):
 class WebHdfsClient:
     """A client of several namenodes, which are asked until one answers. Thread-safe.
 
-    Methods raise HdfsError if HDFS refuses a request, and BucketError for other failures after
-    ATTEMPTS_MAX attempts. The error is StoreBusy if a namenode was too busy in the last attempt.
+    If a node does not answer, is busy or on standby, the request is repeated up to ATTEMPTS_MAX
+    attempts with growing pauses; each attempt asks all namenodes. Then methods raise BucketError,
+    in place of the errors of `http.client` and of sockets. The error is StoreBusy if a namenode was
+    too busy in the last attempt. Methods raise HdfsError at once if HDFS refuses a request.
     """
 
     def __init__(self, namenodes: Sequence[str], user: str | None = None) -> None:
@@ -79,7 +81,7 @@ class WebHdfsClient:
 
         `method` is the HTTP method, `operation` is WebHDFS's name of the operation, `path` is an
         absolute path. `parameters` become further parameters of the URL. After a lost answer, the
-        request is sent again, although it may have had its effect. Raise BucketError also if the
+        request is sent again, although it may have had its effect. Raise BucketError at once if the
         answer is a redirect or no JSON object.
         """
         status, _, content = self._ask_namenodes(method, path, operation, parameters)
@@ -92,9 +94,11 @@ class WebHdfsClient:
         """Write a part to a new file with a random name in a folder, and return the file's path.
 
         The stored content is not compared. `block_bytes` is the size of HDFS's blocks; None means
-        HDFS's default. Each attempt uses a new name, because a datanode without an answer may still
-        be writing. Files of failed attempts are deleted if possible. Missing folders are created.
-        The part's position changes.
+        HDFS's default. If a datanode fails, send the whole part to another datanode, up to
+        ATTEMPTS_MAX attempts with pauses. Each attempt uses a new name, because a datanode without
+        an answer may still be writing. Files of failed attempts are deleted if possible. Missing
+        folders are created. The part's position changes. Raise BucketError at once if the source of
+        the part becomes shorter.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(part))}
         options = {} if block_bytes is None else {"blocksize": str(block_bytes)}
@@ -117,8 +121,9 @@ class WebHdfsClient:
     def concat(self, target: str, sources: Sequence[str]) -> None:
         """Append the files `sources` to the file `target`, in this order and atomically.
 
-        All files must exist in the same folder. The source files no longer exist afterwards. After
-        a lost answer, the repeated request raises HdfsError, because the sources are missing.
+        All files must exist in the same folder, or HdfsError is raised. The source files no longer
+        exist afterwards. After a lost answer, the repeated request raises HdfsError, because the
+        sources are missing.
         """
         parameters = {"sources": ",".join(sources)}
         status, _, _ = self._ask_namenodes("POST", target, "CONCAT", parameters)
@@ -128,8 +133,9 @@ class WebHdfsClient:
     def open(self, path: str, start: int, length: int) -> HTTPResponse:
         """Request `length` bytes of a file from the offset `start`, and return the answer.
 
-        Datanodes that fail before they answer are replaced. The caller reads and closes the answer,
-        which may contain fewer or other bytes, or break off.
+        Datanodes that fail before they answer are replaced, up to ATTEMPTS_MAX attempts with
+        pauses. The caller reads and closes the answer, which may contain fewer or other bytes, or
+        break off with errors of `http.client` or of sockets. Raise HdfsError without the file.
         """
         excluded: list[str] = []
         failures = 0
@@ -147,8 +153,9 @@ class WebHdfsClient:
     def _exclude(self, url: str, error: Exception, failures: int, excluded: list[str]) -> None:
         """Add a failed datanode to `excluded`, and pause before the next attempt.
 
-        Raise `error` itself if it is a BucketError, for example of the file that is sent. Raise
-        BucketError after ATTEMPTS_MAX failures.
+        `url` is the request's URL, `failures` the number of failures so far. Raise `error` itself,
+        without a pause, if it is a BucketError, for example of the file that is sent. Raise
+        BucketError once `failures` is ATTEMPTS_MAX.
         """
         if isinstance(error, BucketError):
             raise error
@@ -164,7 +171,9 @@ class WebHdfsClient:
     ) -> str:
         """Request the URL of a datanode for an operation from a namenode.
 
-        If no datanode is left, clear `excluded` and ask again. Raise BucketError if the namenode
+        `excluded` are the hosts of datanodes that failed. If HDFS refuses the request with excluded
+        datanodes, because no other is left, clear `excluded` and ask again. Nothing is sent to the
+        datanode. Raise HdfsError if HDFS refuses the request. Raise BucketError if the namenode
         names no datanode, or a datanode without TLS although the namenode uses TLS.
         """
         if excluded:
@@ -194,9 +203,10 @@ class WebHdfsClient:
     ) -> tuple[int, str, bytes]:
         """Return the HTTP status, location and content of the first namenode that can answer.
 
-        Start with the last namenode that answered. Repeat after pauses. Redirects are returned, not
-        followed. Raise HdfsError at once if HDFS refuses the request. Raise StoreBusy or
-        BucketError if no namenode can answer after ATTEMPTS_MAX attempts.
+        An attempt asks each namenode once, beginning with the last that answered. Attempts are
+        repeated after growing pauses. Redirects are returned, not followed. Raise HdfsError at once
+        if HDFS refuses the request. After ATTEMPTS_MAX attempts without an answer, raise StoreBusy
+        if a namenode was busy in the last attempt, else BucketError.
         """
         user = {} if self._user is None else {"user.name": self._user}
         query = urlencode({"op": operation, **user, **parameters}, quote_via=quote)
@@ -227,10 +237,11 @@ class WebHdfsClient:
 
 
 def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[int, str, bytes]:
-    """Send a request to a namenode. Return the HTTP status, location and content.
+    """Send a request to a namenode once. Return the HTTP status, location and content.
 
-    The location is "" without a redirect. Raise _NodeAway if another namenode may answer or the
-    answer breaks off, HdfsError if HDFS refuses the request.
+    The location is "" without a redirect. Redirects are not followed. `target` is the path and
+    query of the URL, `path` is for messages. Raise _NodeAway if the namenode does not answer, the
+    answer breaks off, or another namenode may answer. Raise HdfsError if HDFS refuses the request.
     """
     try:
         with closing(_send(method, namenode + target)) as answer:
@@ -246,7 +257,7 @@ def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[i
 
 
 def _check_datanode(answer: HTTPResponse, path: str) -> None:
-    """Close an answer with an error status, and raise its error as `_raise_for_error` does.
+    """Close an answer with a status from 300 on, and raise its error as `_raise_for_error` does.
 
     Do nothing for any other answer, which stays open.
     """
@@ -256,7 +267,12 @@ def _check_datanode(answer: HTTPResponse, path: str) -> None:
 
 
 def _raise_for_error(status: int, content: bytes, path: str) -> None:
-    """Raise _NodeAway for an error that may pass, and HdfsError for any other error."""
+    """Raise _NodeAway for an error that may pass, and HdfsError for any other error.
+
+    Errors that may pass are a standby or starting namenode, a request for a retry, and, without
+    HDFS's name of an error, the statuses 429, 500, 502, 503 and 504. `content` is the answer's
+    body, `path` is for messages.
+    """
     parsed = _parse_object(content) or {}
     said = parsed.get("RemoteException")
     said = said if isinstance(said, dict) else {}
@@ -288,7 +304,8 @@ def _send(
     """Send a request on a new connection, and return the answer, which closes the connection.
 
     The body of the answer is not read yet. Redirects and error statuses are returned like others.
-    Raise OSError or HTTPException without an answer.
+    Nothing is repeated, and no proxy is used. Raise OSError or HTTPException without an answer, and
+    any error of reading `body`.
     """
     place = urlsplit(url)
     options: dict[str, Any] = {"timeout": CONNECT_SECONDS_MAX, "blocksize": _BLOCK_BYTES}

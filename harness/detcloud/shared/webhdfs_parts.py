@@ -34,9 +34,9 @@ class HdfsParts:
     """The stored parts of a file, in a separate folder.
 
     Several threads and processes with the same file may use the parts at the same time. All methods
-    may raise BucketError if HDFS refuses or does not answer. A joined file with a length of no
-    number of parts is damaged. All methods except `store` then delete the folder of the parts and
-    raise PartsConflict, so that the upload begins again.
+    may raise BucketError if HDFS refuses or, after the repeats of WebHdfsClient, does not answer. A
+    joined file with a length of no number of parts is damaged. All methods except `store` then
+    delete the folder of the parts and raise PartsConflict, so that the upload begins again.
     """
 
     def __init__(
@@ -55,7 +55,11 @@ class HdfsParts:
         self.sizes = sizes
 
     def stored_numbers(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts; all if the file exists."""
+        """Return the sorted numbers, from 1, of the stored parts. All numbers if the file exists.
+
+        Joined parts count as stored. Parts of a wrong size are left out. An existing file counts
+        with any size. Each call asks HDFS.
+        """
         if self._paths.status(self._path) is not None:
             return [*self.sizes.numbers]
         joined, parts = self._read_folder()
@@ -77,8 +81,9 @@ class HdfsParts:
 
         If a part of this number and `md5` is stored already, the stored part stays. Without an MD5,
         no other part is deleted. `md5` is only part of the name, and is not compared. A part of a
-        wrong size is stored but never counts. A missing folder is created. Raise BucketError if
-        HDFS stored other content.
+        wrong size is stored but never counts. A missing folder is created. The number, and whether
+        the file exists already, are not checked. Raise BucketError if HDFS stored other content;
+        the stored file is then deleted if possible.
         """
         name = f"part-{number:05}-{md5}" if md5 else f"part-{number:05}"
         staged = self._paths.write(self._folder, part, self.sizes.part_bytes)
@@ -97,10 +102,11 @@ class HdfsParts:
         """Join the parts to the file, and delete the folder of the parts.
 
         Return True if this call created the file. Return False, and delete the folder as well, if
-        the file exists already. Raise PartsConflict if a part is missing, or if the stored file has
-        another size. Raise JoinRefused if HDFS refuses to join. In both cases, the parts stay.
-        Other errors are repeated, and raised after ATTEMPTS_MAX failures. An error when the folder
-        is deleted is ignored.
+        the file exists already with the same size, so also for a second call. Raise PartsConflict
+        if a part is missing, or if the stored file has another size. Raise JoinRefused if HDFS
+        refuses to join. In these cases, the parts stay; some may be joined already. After another
+        error of a step, repeat the step with a pause, and raise the error after ATTEMPTS_MAX
+        failures. An error when the folder is deleted is ignored.
         """
         failures = 0
         while not self._is_stored():

@@ -44,8 +44,9 @@ class HdfsStatus:
 class HdfsPaths:
     """Operations on the files and folders of a file system. Thread-safe.
 
-    Every method except `discard` may raise BucketError if HDFS refuses, or does not answer after
-    repeats. Paths are absolute.
+    Every method except `discard` may raise HdfsError if HDFS refuses, and another BucketError if
+    HDFS does not answer after the repeats of WebHdfsClient, or answers with a malformed status.
+    Paths are absolute.
     """
 
     def __init__(self, client: WebHdfsClient) -> None:
@@ -72,7 +73,7 @@ class HdfsPaths:
         """Return the status of each file and folder in a folder, not deeper. Links are skipped.
 
         The entries are in HDFS's order. Return an empty list if the path is a file or does not
-        exist.
+        exist. The whole list is requested by this call.
         """
         try:
             answer = self.client.ask("GET", folder, "LISTSTATUS")
@@ -120,8 +121,9 @@ class HdfsPaths:
         """Write a part to a new file with a random name in a folder, and return the file's path.
 
         Missing folders are created. Read the file back. If the content differs or cannot be read,
-        delete the file if possible, and raise BucketError. `block_bytes` is the size of HDFS's
-        blocks, by default HDFS's own.
+        delete the file if possible, and raise BucketError. Failed datanodes are replaced as
+        `WebHdfsClient.create` does, but other content is not sent again. `block_bytes` is the size
+        of HDFS's blocks, by default HDFS's own. The part's position changes.
         """
         path = self.client.create(folder, part, block_bytes)
         try:
@@ -135,8 +137,9 @@ class HdfsPaths:
         """Rename a file. Return whether the file now has the new path.
 
         Return False, and change nothing, if another file has the new path. After a lost answer, the
-        file at the new path counts as this file if its number is equal. Raise BucketError if the
-        file or the folder of the new path does not exist.
+        file at the new path counts as this file if its number is equal. Without numbers, the result
+        is then False. Raise BucketError if the file or the folder of the new path does not exist,
+        also for a second call after a success.
         """
         status = self.status(path)
         if status is None:
@@ -159,9 +162,9 @@ class HdfsPaths:
         self.client.ask("DELETE", path, "DELETE", recursive="true" if recursive else "false")
 
     def discard(self, path: str, *, recursive: bool = False) -> None:
-        """Delete an unneeded file or folder, ignoring all errors of HDFS.
+        """Delete an unneeded file or folder as `remove` does, ignoring all errors of HDFS.
 
-        Without `recursive`, a folder with entries stays.
+        Requests are repeated like others. Without `recursive`, a folder with entries stays.
         """
         with suppress(OSError):
             self.remove(path, recursive=recursive)
@@ -169,7 +172,8 @@ class HdfsPaths:
     def _compare(self, path: str, part: FilePart) -> None:
         """Read the file at the path back. Raise BucketError unless it has the content of `part`.
 
-        Reading ends at the first difference. The part's position changes.
+        Reading ends at the first difference, and a file of another size is not read. Broken answers
+        are continued as in `blocks`. Raise NoSuchKey without the file. The part's position changes.
         """
         is_same = self.file_size(path) == len(part)
         sent, rest = part.blocks(), memoryview(b"")
@@ -188,12 +192,13 @@ class HdfsPaths:
 
 
 def _bytes_before(path: str, start: int, end: int, size: int, length: int | None) -> int:
-    """Return the number of bytes in front of `start` with which an answer of `length` bytes begins.
+    """Return the number of bytes to skip at the beginning of an answer of `length` bytes.
 
-    A gateway that ignores the offset sends the whole file of `size` bytes. A gateway that ignores
-    the length sends the rest of the file, without bytes to skip. Without a `length`, the answer
-    counts as the requested bytes. Raise BucketError if the answer is longer than requested and has
-    neither length.
+    The request was for the bytes from `start` to before `end` of a file of `size` bytes. A gateway
+    that ignores the offset sends the whole file: the result is then `start`. A gateway that ignores
+    the length sends the rest of the file, and the result is 0. The result is 0 as well if `start`
+    is 0, or if the answer has no `length` or is not longer than requested. Raise BucketError for
+    any other length.
     """
     if not start or length is None or length <= end - start:
         return 0
@@ -203,7 +208,11 @@ def _bytes_before(path: str, start: int, end: int, size: int, length: int | None
 
 
 def _parse_status(answered: Any, path: str) -> HdfsStatus:
-    """Parse a status in an answer about a path. Raise BucketError for a malformed status."""
+    """Parse a status in an answer about a path.
+
+    Raise BucketError for a malformed status. A missing or malformed number of the file becomes
+    NO_NUMBER, and missing properties of a special file count as false.
+    """
     fields = answered if isinstance(answered, dict) else {}
     name, length, number = (fields.get(word) for word in ("pathSuffix", "length", "fileId"))
     is_status = isinstance(name, str) and fields.get("type") in _TYPES

@@ -19,12 +19,13 @@ _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 def render_yaml(value: object) -> str:
     """Return a YAML document of mappings, lists, texts, numbers, booleans and None.
 
-    The order of mappings stays. Keys become texts, and tuples become lists. Texts that a reader
+    The order of mappings stays. Keys become texts by `str`, so a key None becomes "None". Tuples
+    become lists. NaN and infinities are written in YAML's form, such as `.nan`. Texts that a reader
     could take for another type are quoted, and texts of several ASCII lines become literal blocks.
     The document ends with a newline.
 
     Raises:
-        TypeError: a value is of another type.
+        TypeError: a value is of another type, such as a set or bytes.
     """
     if _is_scalar(value):
         return f"{_scalar(value)}\n"

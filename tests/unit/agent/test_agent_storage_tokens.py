@@ -113,6 +113,17 @@ def test_token_is_fetched_again_after_a_cut_answer() -> None:
     assert "IncompleteRead" in line
 
 
+@pytest.mark.parametrize("damaged", [b"[]", b"null", b'{"expires_in": null}'])
+def test_token_is_fetched_again_after_an_answer_of_another_type(damaged: bytes) -> None:
+    answer = http_answer(json.dumps(StorageToken("token 1", 5).to_answer()).encode())
+    written: list[str] = []
+    with serve_raw(http_answer(damaged), answer) as server:
+        credentials = AgentCredentials(server.url, "token", lambda _: None, written.append)
+        credentials.refresh(None)
+    assert credentials.token == "token 1"
+    assert len(written) == 1
+
+
 def test_a_refused_token_is_not_retried(server: CredentialServer) -> None:
     slept: list[float] = []
     uri = server.variables("4.1", google=True)["DETCLOUD_STORAGE_CREDENTIALS_URI"]

@@ -8,13 +8,12 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.agent.allocation.trial_reports import parse_line
+from detcloud.shared.report_file import LINE_BYTES_MAX, ReportFile
 from detcloud.shared.trial_directory import (
-    LINE_BYTES_MAX,
     CheckpointReference,
     Directives,
     DirectivesFile,
     Preemption,
-    ReportFile,
     TrialDirectory,
 )
 from tests.unit.core.full_disk import files_of_at_most
