@@ -42,11 +42,12 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
     sets `launch_error_limit` to one more, unless the latter is given; it is ignored unless it is a
     positive integer. Missing fields and null have the defaults. Unknown fields are the cloud's own
-    and go into `section`.
+    and go unchecked into `section`, as JSON with sorted keys. The kind of cloud is not checked
+    either.
 
     Raises:
-        SettingsInvalid: the text is no JSON object, `type` is missing, or a value is wrong; the
-            message names the first field.
+        SettingsInvalid: the text is no JSON object, `type` is missing or no text, a value is wrong,
+            or the values contradict each other; the message names the first field.
     """
     fields = _parse_object(text)
     kind = fields.pop("type", None)
@@ -68,13 +69,13 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
 def encode_settings(settings: ProvisionerSettings) -> str:
     """Encode settings as JSON for a fleet's row, without default values.
 
-    `decode_settings` is the inverse.
+    Equal settings give equal texts. `decode_settings` is the inverse.
     """
     return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
 def decode_settings(text: str) -> ProvisionerSettings:
-    """Decode the settings that `encode_settings` wrote.
+    """Decode the settings that `encode_settings` wrote; missing fields have the defaults.
 
     Raises:
         SettingsInvalid: the text is no JSON object, or a value is wrong.
@@ -122,7 +123,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 def _parse_offering(fields: object) -> Offering:
     """Parse an offering. The default name is `TYPE/ZONE/MARKET`, without an empty zone.
 
-    Defaults: one slot, on demand, any zone, unknown price.
+    Defaults: one slot, on demand, any zone, unknown price. Unknown fields are ignored.
 
     Raises:
         SettingsInvalid: the value is no map, lacks the instance type, or has a wrong value.
