@@ -53,7 +53,7 @@ class DraftPlan:
         return [row for row in self.rows.values() if row.state in states]
 
     def offering_health(self, offering: Offering) -> OfferingHealth:
-        """Return the draft's health of an offering, or FRESH if none is recorded; store nothing."""
+        """Return the draft's health of an offering, or FRESH without a record; store nothing."""
         return self.health.get(offering.name, offerings.FRESH)
 
     def elapsed_ms(self, mark_ms: int | None) -> int:

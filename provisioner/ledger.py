@@ -147,7 +147,7 @@ class Ledger:
         self._apply_to_memory(changed_rows, new_intents, closed_intent)
 
     def delete_fleet_row(self) -> None:
-        """Delete the fleet's row; do nothing if this ledger has read and written no such row.
+        """Delete the fleet's row; do nothing if this ledger has read and written no fleet row.
 
         The ledger is unchanged. Rows of instances and launches stay, so the caller checks that the
         fleet is empty.

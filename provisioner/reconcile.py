@@ -125,7 +125,7 @@ class Reconciler:
 def _effective_settings(
     settings: ProvisionerSettings | None, ledger: Ledger
 ) -> ProvisionerSettings | None:
-    """Return the settings for the pass: the present or the former ones. Nothing is written.
+    """Return the settings for the pass: the present or the former settings. Nothing is written.
 
     If the provider was removed or moved to another location, and the fleet still has instances or
     launches, return the former settings with a minimum and a maximum of 0 instances. In any other
