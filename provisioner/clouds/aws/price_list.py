@@ -157,7 +157,7 @@ class PriceList:
             return max(
                 map(lambda item: _product_price(item, unit), answer["PriceList"]), default=0.0
             )
-        except (*_FAILURES, ValueError, KeyError, TypeError) as error:
+        except (*_FAILURES, ValueError, LookupError, TypeError, AttributeError) as error:
             log.warning("using a list price from the built-in table: %s", type(error).__name__)
             return 0.0
 
