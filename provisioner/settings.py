@@ -7,6 +7,7 @@ unusable value raises SettingsInvalid, which names the field.
 import json
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from pydantic import ValidationError
@@ -61,7 +62,10 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     retries = fields.pop(_RETRIES, 0)
     if isinstance(retries, int) and retries > 0:
         parsed.setdefault("launch_error_limit", retries + 1)
-    parsed["offerings"] = tuple(map(_parse_offering, fields.pop("offerings", None) or ()))
+    offerings = fields.pop("offerings", None) or []
+    if not isinstance(offerings, list):
+        raise SettingsInvalid("provider.offerings: must be a list of offerings")
+    parsed["offerings"] = tuple(map(_parse_offering, offerings))
     parsed["section"] = json.dumps(fields, sort_keys=True)
     return _validate_settings(parsed)
 
@@ -148,9 +152,13 @@ def _parse_duration_ms(name: str, value: object) -> int:
     off, so the result may be 0. Raises SettingsInvalid, naming the setting `name`, for any other
     value.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return int(value * 1_000)
     pieces = _DURATION_PART.findall(value) if isinstance(value, str) else []
-    if not pieces or "".join(map("".join, pieces)) != value:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        time_ms: float = value * 1_000
+    elif pieces and "".join(map("".join, pieces)) == value:
+        time_ms = sum(float(count) * _UNITS_MS[unit] for count, unit in pieces)
+    else:
+        time_ms = inf
+    if time_ms == inf:
         raise SettingsInvalid(f"provider.{name}: must be a duration such as 20m, not {value!r}")
-    return int(sum(float(count) * _UNITS_MS[unit] for count, unit in pieces))
+    return int(time_ms)
