@@ -42,9 +42,10 @@ class DraftPlan:
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
 
     def observation(self, row: InstanceRow) -> ObservedInstance:
-        """Return the observation of an instance.
+        """Return the snapshot's observation of an instance, also of an unlisted instance.
 
-        Raises KeyError for an instance that the snapshot lacks.
+        The plan's changes do not show in the observation. Raises KeyError for an instance that the
+        snapshot lacks.
         """
         return self.snapshot.observed[row.id]
 

@@ -20,9 +20,10 @@ def is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the starting and running instances that accept work and will not be interrupted.
+    """Return the starting and running instances that accept work and are not announced to end.
 
-    An instance whose agent is not connected counts, also while the agent is silent.
+    A notice and a rebalance recommendation announce the end. An instance whose agent is not
+    connected counts, also while the agent is silent.
     """
     return [row for row in draft.rows.values() if is_capacity(draft, row)]
 
@@ -33,7 +34,10 @@ def connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances of `capacity_rows` with a connected agent without work."""
+    """Return the instances of `capacity_rows` with a connected agent without any work.
+
+    An instance with zero-slot work is not idle.
+    """
     return [row for row in connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 

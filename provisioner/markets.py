@@ -94,7 +94,7 @@ def assign_markets(
 
 
 def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> JobDemand | None:
-    """Return the job with the market to buy on. Return None if the job can wait.
+    """Return the job with the market to buy on (`choose_market`). Return None if the job can wait.
 
     A job without a deadline is returned unchanged.
     """
@@ -121,7 +121,8 @@ def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> 
 def _slot_price(sold: Sequence[Offering], market: Market) -> float:
     """Return the lowest known hourly price of a slot among the market's offerings.
 
-    The price 0 of an offering is unknown. Return 0 if no price is known.
+    The price 0 of an offering is unknown. An offering with 0 slots counts as one slot. Return 0 if
+    no price is known, or the market has no offering.
     """
     prices = (
         offering.price_per_hour / max(1, offering.slots)

@@ -161,7 +161,10 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
 
 
 def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
-    """Record in the draft that the cloud took away an instance of the row's offering just now."""
+    """Record in the draft that the cloud took away an instance of the row's offering just now.
+
+    Only the health's `interrupted_ms` changes, to the time of the pass. The row is unchanged.
+    """
     health = replace(draft.offering_health(row.offering), interrupted_ms=draft.snapshot.now_ms)
     draft.health[row.offering.name] = health
 

@@ -45,7 +45,8 @@ def observed_instance(
     `listed` is None if the cloud does not list the instance. Then `status` of the result is None,
     and no notice, recommendation, end or boot report is set. The agent is set in any case, and None
     if the pool has no connected agent with this id. `has_enrolled` is True for any agent with a
-    lease, connected or not.
+    lease, connected or not. `is_joining` is True for an agent that is not connected and has a live
+    session.
     """
     agent = snapshot.agents.get(instance_id)
     observed = ObservedInstance(

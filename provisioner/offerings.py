@@ -89,6 +89,11 @@ def health_after_failed_boot(
 ) -> OfferingHealth:
     """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`.
 
+    The failure counts in `errors`, and in `faults` unless its kind is capacity, quota or throttling
+    (`health_after_failure`). The offering gets a new back-off, and is given up from `limit` faults
+    on. `boot_failed_ms` is the failure's time, and protects the back-off from
+    `health_after_launch`.
+
     Args:
         health: the health before.
         failure: the failed boot, with the time.

@@ -137,8 +137,10 @@ def waits_for_capacity(
 ) -> bool:
     """Whether draining instances will free enough room below the maximum for the request.
 
-    If so, no other request may use the room that is free already. False if no instance drains.
-    `capacity` counts the instances by size that take work now or after they have started.
+    True if present instances of one of the request's sizes, the room and the draining instances
+    together suffice. Then no other request may use the room that is free already. False if no
+    instance drains. `capacity` counts the instances by size that take work now or after they have
+    started.
     """
     coming = bounds.room + bounds.draining
     return bounds.draining > 0 and any(

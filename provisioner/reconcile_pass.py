@@ -270,7 +270,8 @@ class ReconcilePass:
 def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
     """Return conditions that the plan's disconnected agents have not connected since `snapshot`.
 
-    Each condition expects the lease row's revision in the snapshot, or no row.
+    Each condition expects the lease row's revision in the snapshot, or no row if the snapshot has
+    no lease. Return [] if the plan ends no instance as disconnected.
     """
     return [
         Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))

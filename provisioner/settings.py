@@ -91,8 +91,9 @@ def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
     """Return settings with the given fields; other fields have the defaults.
 
     Raises:
-        SettingsInvalid: a value has a wrong type, `min_instances` exceeds `max_instances`,
-            `on_demand_base` is no share, or two offerings have the same name.
+        SettingsInvalid: a value has a wrong type, `min_instances` is negative or exceeds
+            `max_instances`, `on_demand_base` is no share from 0 to 1, or two offerings have the
+            same name. Types are not strict: a text such as "5" counts as a number.
     """
     try:
         settings = _SETTINGS().validate_python(fields)

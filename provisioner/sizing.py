@@ -155,10 +155,13 @@ def _launches_for_overdue(
     `overdue` is the first servable request that has waited longer than the pool allows. Return no
     launches if an instance in `capacity` is large enough for the request, busy or not.
 
-    - If an offering in `usable` has enough slots, launch one instance for one request.
-    - With smaller instances, launch the missing instances of each pending gang of these shapes,
-      while the room suffices. Only the first gang may use instances with work. The gangs use up
-      free slots in `capacity`.
+    The offerings in `usable` are tried in order.
+
+    - The first offering with enough slots gives one instance for one request, if no request was
+      served before.
+    - A smaller offering gives the missing instances of each pending gang of these shapes, while the
+      room suffices. Only the first gang may use instances with work. The gangs use up free slots in
+      `capacity`.
 
     Count the requests that get their instances in `served`. The launches together do not exceed
     `bounds.room`; without room, or without a fitting offering, return no launches.

@@ -144,7 +144,10 @@ def launch_template_data(
     """Return the content of a request's launch template, in the form of EC2's API; call nothing.
 
     The content is the same for all requests of a pool, with two exceptions: `together` requests on
-    types with Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
+    types with Elastic Fabric Adapters, and on-demand requests that use reserved capacity. The
+    instance type, subnets and tags are those of the fleet request instead. Without an image in the
+    settings, the image is IMAGE_DEFAULT. The root disk is encrypted, and deleted with the instance.
+    A shutdown from inside terminates the instance.
 
     Args:
         request: the launch attempt.
@@ -231,7 +234,8 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
     An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
     each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
     public addresses only to instances with a single interface. With public addresses, an instance
-    therefore has at most one EFA.
+    therefore has only the interface of the first card, and at most one EFA. All interfaces have the
+    settings' security group, if set, or else the network's default group.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}

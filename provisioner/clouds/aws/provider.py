@@ -254,7 +254,7 @@ class Ec2Cloud:
         return tuple(instances)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List the instances of the cluster, or of a single pool, in any state, by their tags.
+        """List the instances of the cluster, or of a single pool, in any state, by tags.
 
         Spot instances include EC2's interruption notices, as the time of the end. An ended instance
         is TERMINATED for about an hour, then absent. Without instances, the result is empty. The

@@ -112,7 +112,7 @@ class UnknownTypes:
 
 
 def _is_known(name: str) -> bool:
-    """Whether the catalogue contains the type, or the type's family as one without GPUs.
+    """Whether the catalogue contains the type, or lists the type's family as without GPUs.
 
     The family is the part of the name before the point. EC2 is not asked.
     """
@@ -132,9 +132,10 @@ def _parse(described: dict[str, Any]) -> _TypeDescription:
 
 
 def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
-    """Return a type's network cards.
+    """Return a type's network cards, with the numbers of cards and of EFAs.
 
-    Return None unless the type has EFAs on all cards, or all but the first.
+    Return None unless the type has EFAs on all cards, or all but the first. Missing fields count as
+    a single card and no EFA.
     """
     cards = int(network.get("MaximumNetworkCards", 1))
     adapters = min(cards, int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))

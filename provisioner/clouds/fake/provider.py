@@ -172,7 +172,7 @@ class FakeCloud:
     _outcomes: dict[str, _Outcome] = field(default_factory=dict)
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the catalog with its prices, unchanged. Faults of `rules` do not apply."""
+        """Return the catalog, with prices, unchanged. Faults of `rules` do not apply."""
         return self.catalog
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:

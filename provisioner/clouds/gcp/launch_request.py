@@ -289,7 +289,7 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 
     Raises:
         ConfigurationError: the machine type or accelerator is invalid, the script is too long, or a
-            subnetwork is given by name and no region is known.
+            subnetwork is given and no region is known.
     """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:

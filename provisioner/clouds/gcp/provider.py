@@ -312,12 +312,10 @@ class GceCloud:
         return ""
 
     def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Return the result of a bulk insert so far.
+        """Read the result of a bulk insert so far from Compute Engine, without waiting for the end.
 
-        Failed operations raise no error: the result has them.
-
-        Raises OutcomeUnknown if the result cannot be read, because the launch has been requested
-        already.
+        Failed operations raise no error: the result has their errors. Raises OutcomeUnknown for any
+        error of the requests, because the launch has been requested already.
         """
         try:
             return read_bulk_result(self._api, settings.project, operation)
@@ -362,8 +360,9 @@ class GceCloud:
         """Return the instances with the reasons for ends, plus instances that are gone.
 
         An instance in `gone` is included, as TERMINATED, if an operation gives the reason for its
-        end. The notice of a preempted instance is the end of its notice period. Operations are only
-        read if an instance ends or is gone. Raises CloudError.
+        end. The notice of a preempted instance is the end of its notice period. Without an
+        operation, an instance stays as it is. Operations are only read if an instance stops, has
+        stopped, ends or is gone. Raises CloudError.
         """
         asked = [instance.id for instance in instances if instance.status in _ENDING] + list(gone)
         ends = read_ends(self._api, settings.project, asked) if asked else {}
@@ -422,8 +421,9 @@ class GceCloud:
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         """Return the settings' offerings, or else an offering of the settings' machine type.
 
-        Without offerings, raises ConfigurationError for an invalid section, without a project, or
-        if the number of slots of the machine type is unknown.
+        No prices are added, and Compute Engine is not asked. Without offerings, raises
+        ConfigurationError for an invalid section, without a project, or if the number of slots of
+        the machine type is unknown.
         """
         return self._settings.offerings or (self._pool_settings().default_offering(),)
 

@@ -296,7 +296,8 @@ class LocalProcesses:
         """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count. Yield
+        command contains the folder and "detcloud". A shell in the folder does not count. This
+        process and processes of other users, whose environment is unreadable, are skipped. Yield
         nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
@@ -351,7 +352,10 @@ def _agent_process(record: _Record) -> Process:
 
 
 def _send_signal(process: Process, number: int) -> None:
-    """Send a signal to a live process; ignore an ended process, or a process of another user."""
+    """Send a signal to a live process; ignore an ended process, or a process of another user.
+
+    Send nothing for the process id 0, or if the id now belongs to a process with another start.
+    """
     if process.pid and is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
