@@ -34,9 +34,11 @@ class BootLogs:
     ) -> tuple[InstanceRow, ...]:
         """Return the changed rows, with boot logs for instances that begin to end unenrolled.
 
-        The log is the instance's own report, or else the cloud's console output, without secrets.
-        The log is "" if the cloud request fails or no request is left. Rows of other instances,
-        also of instances with an interruption notice, stay as they are.
+        An instance begins to end if the row changes to TERMINATING or ENDED, without any connection
+        of the agent so far. The log is the instance's own report, or else the cloud's console
+        output, without secrets and of bounded length. The log is "" if no request is left, or if
+        the cloud request fails, which is logged. Rows of other instances, also of instances with an
+        interruption notice, stay as they are. The order stays, and nothing is stored.
 
         Args:
             cloud: the cloud, for at most FETCHES_MAX requests of this reader.

@@ -22,8 +22,10 @@ def count_spare(instances: Iterable[tuple[int, ConnectedAgent]]) -> Counter[int]
     """Return the number of spare instances of each size. A size without an instance is absent.
 
     An idle instance is spare. So is an instance whose work would fit into the free slots of another
-    instance of its size. `instances` has the size in slots and the agent of each instance that
-    takes work.
+    instance of its size. The free slots are used once, and an instance to which work would move is
+    not spare. An instance with a zero-slot allocation is not spare either. `instances` has the size
+    in slots and the agent of each instance that takes work. A size without a spare instance has the
+    count 0.
     """
     by_size: dict[int, list[ConnectedAgent]] = {}
     for size, agent in instances:
@@ -57,8 +59,9 @@ def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
 def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
     """Return the number of spare agents among agents of equal size, starting with the least work.
 
-    Each busy spare agent reserves free slots of another agent for its work: the agent with the
-    fewest slots that suffice. An agent with reserved slots is not spare.
+    An idle agent is spare. Each busy spare agent reserves free slots of another agent for its work:
+    the agent with the fewest slots that suffice, not a spare one. An agent with reserved slots is
+    not spare, and neither is an agent with a zero-slot allocation.
     """
     order = sorted(agents, key=lambda agent: (not agent.idle, agent.used_slots))
     free = {number: agent.free_slots for number, agent in enumerate(order)}

@@ -63,8 +63,9 @@ def _terminate_silent(draft: DraftPlan) -> None:
 
     Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
     boot against the offering unless an interruption was announced or `record_boot_failure` excludes
-    the instance. Each termination uses up one of the draft's `tokens`; without a token left, an
-    instance stays. Update the draft's rows and health.
+    the instance. Each termination uses up one of the draft's `tokens`, and is listed in
+    `disconnected`. Without a token left, an instance stays, and no failed boot is counted. Update
+    the draft's rows, health and reasons; no cloud is asked.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         never_connected = row.connected_ms is None
@@ -85,8 +86,9 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
     """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
 
     `request` is the first servable request that has waited longer than the pool allows. The
-    instances with the least work go first. Do nothing without a request or if no drain is
-    needed. Each drain uses up one of the draft's `tokens`; without a token left, an instance stays.
+    instances with the least work go first, and as few as needed. Do nothing without a request, if
+    no drain is needed, if draining all would not suffice, or while the API is down. Each drain uses
+    up one of the draft's `tokens`; without a token left, an instance stays.
     """
     size, count = room_to_make(draft, request)
     if request is None or not count:
@@ -99,7 +101,11 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
 
 
 def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, str]:
-    """Return a sort key: the least work first, then the most expensive, then the oldest."""
+    """Return a sort key: the least work first, then the most expensive, then the oldest.
+
+    The work of an agent is the number of slots in use, and one more if the agent is not idle. An
+    instance without a connected agent has no work.
+    """
     agent = draft.observation(row).agent
     used = agent.used_slots + (not agent.idle) if agent is not None else 0
     return used, -row.offering.price_per_hour, row.launched_ms, row.id
@@ -108,12 +114,14 @@ def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, s
 def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     """Drain idle instances in the draft that no pending request will use, the dearest first.
 
-    An instance drains if it was idle for `idle_ms_max`. It also drains if its size had a spare
-    instance for that long and the on-demand share stays. The pool's minimum stays, unless its
-    instances use up room that waiting requests need. An instance that takes no new work drains
-    after `idle_ms_max` in any case. Each drain uses up one of the draft's `tokens`; without a token
-    left, an instance stays. Also update the draft's marks, the times since when instances are
-    spare.
+    An instance drains if it was idle for `idle_ms_max`. An idle instance that takes work also
+    drains if its size had a spare instance for that long and the on-demand share stays. The pool's
+    minimum stays, unless its instances use up room that waiting requests need. An instance that
+    takes no new work, or is announced to end, drains after `idle_ms_max` in any case. Zero-slot
+    requests keep no instance. Of equal prices, the longest idle instance goes first.
+
+    Each drain uses up one of the draft's `tokens`; without a token left, an instance stays. Also
+    update the draft's marks, the times since when instances are spare.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -141,7 +149,8 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     """Count the idle instances by size that no pending request will use. The draft is unchanged.
 
     All counts are 0 while instances must drain for the overdue request, which has waited longer
-    than the pool allows.
+    than the pool allows. With a hold reason, all idle instances count. Zero-slot requests and
+    the work on instances with a notice do not matter.
     """
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in busy_capacity_rows(draft))
@@ -171,7 +180,8 @@ def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
     """Return the sizes of idle instances that serve no waiting request, while a request lacks room.
 
     Instances of these sizes may drain even below the pool's minimum. Empty if no request lacks
-    room.
+    room below the pool's maximum. Empty also while a zero-slot request waits, which any instance
+    can serve.
     """
     if not need.is_short:
         return set()
@@ -184,8 +194,9 @@ def _mark_spare(draft: DraftPlan) -> None:
     """Set the draft's marks of spare instances, by the number of spare instances of each size now.
 
     A mark is the time since when an instance has been spare: idle, or with so little work that
-    another instance could run the work. The number is 0, and all marks end, while a servable
-    request waits or an instance starts or is disconnected.
+    another instance could run the work. The oldest marks stay, and more spare instances are marked
+    with the present time. The number is 0, and all marks end, while a servable request waits, a
+    launch is in progress, or an instance starts or is disconnected.
     """
     snapshot, rows = draft.snapshot, capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
@@ -198,12 +209,19 @@ def _mark_spare(draft: DraftPlan) -> None:
 
 
 def _may_shrink(draft: DraftPlan) -> bool:
-    """Whether more instances take work than the pool's minimum."""
+    """Whether more instances than the pool's minimum start or run, and accept work (`is_capacity`).
+
+    Disconnected instances count; launches in progress do not.
+    """
     return len(capacity_rows(draft)) > draft.snapshot.settings.min_instances
 
 
 def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether the pool keeps the on-demand share without this instance. True for spot instances."""
+    """Whether the pool keeps the on-demand share without this instance. True for spot instances.
+
+    The share `on_demand_base` is that of the other instances that start or run and accept work,
+    rounded up to whole instances.
+    """
     left = [
         capacity_row.offering.market
         for capacity_row in capacity_rows(draft)
@@ -216,9 +234,10 @@ def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
 def _disrupt_excess(draft: DraftPlan) -> None:
     """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
 
-    The order is that of `_keep_priority`, then the newest first. Launches in progress count,
-    instances with a notice do not. Terminate an excess instance that never connected. Each drain or
-    termination uses up one of the draft's `tokens`; without a token left, an instance stays.
+    The order is that of `_keep_priority`, with instances with work last, then the newest first.
+    Launches in progress count; instances that drain or have a notice do not. Terminate an excess
+    instance that never connected. Each drain or termination uses up one of the draft's `tokens`;
+    without a token left, an instance stays.
     """
     staying = [row for row in draft.rows_in(*ACTIVE) if row.notice_ms is None]
     pending = sum(count for _, count in draft.snapshot.pending)

@@ -42,22 +42,23 @@ class DraftPlan:
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
 
     def observation(self, row: InstanceRow) -> ObservedInstance:
-        """Return the observation of an instance.
+        """Return the snapshot's observation of an instance, also of an unlisted instance.
 
-        Raises KeyError for an instance that the snapshot lacks.
+        The plan's changes do not show in the observation. Raises KeyError for an instance that the
+        snapshot lacks.
         """
         return self.snapshot.observed[row.id]
 
     def rows_in(self, *states: InstanceState) -> list[InstanceRow]:
-        """Return the draft's rows in any of the given states."""
+        """Return the draft's present rows in any of the given states, as a new list."""
         return [row for row in self.rows.values() if row.state in states]
 
     def offering_health(self, offering: Offering) -> OfferingHealth:
-        """Return the draft's health of an offering, FRESH if no failure is recorded."""
+        """Return the draft's health of an offering, or FRESH without a record; store nothing."""
         return self.health.get(offering.name, offerings.FRESH)
 
     def elapsed_ms(self, mark_ms: int | None) -> int:
-        """Return the time since a mark, or 0 without a mark.
+        """Return the time in ms from a mark to the pass, or 0 without a mark.
 
         A mark is the time at which a condition began. The time counts from the end of the last gap
         in which no pass ran, if the mark is older.
@@ -68,8 +69,9 @@ class DraftPlan:
     def set_state(self, row: InstanceRow, state: InstanceState, reason: str) -> None:
         """Replace the instance's row by `row` in another state, and append a reason for users.
 
-        Keep the row's first reason. Set `ended_ms` to now for ENDED, and to None for any other
-        state. The change does not count against the limit of drains, `tokens`.
+        Keep a reason that `row` already has, in place of `reason`. Set `ended_ms` to now for ENDED,
+        and to None for any other state. The change does not count against the limit of drains,
+        `tokens`. Nothing is stored outside the draft.
         """
         reason = row.reason or reason
         ended_ms = self.snapshot.now_ms if state is InstanceState.ENDED else None

@@ -46,7 +46,7 @@ class EnginePools:
         self._engine = engine
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools that have a provider. Reads the settings of each pool.
+        """Return the names of the pools that have a provider, sorted. Reads each pool's settings.
 
         Raises TableError.
         """
@@ -56,8 +56,10 @@ class EnginePools:
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state, read from the state table.
 
-        The snapshot of an unknown pool has no settings, demand or agents. A pool over its budget
-        gets a minimum of 0 instances. The leases are read before the agents.
+        The snapshot of an unknown pool has no settings, demand or agents. `settings` is None for a
+        pool without a provider. In the settings of a pool over its budget, `min_instances` is 0.
+        `demand` has a hold reason if the pool drains or is over budget. The leases are read before
+        the agents. Nothing is written.
 
         Raises:
             SettingsInvalid: the pool's provider section is unusable.
@@ -88,9 +90,11 @@ class EnginePools:
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         """Drain an agent in the name of the provisioner, by a command to the agent's actor.
 
-        The agent gets no new work. The refusal for a lost or unknown agent is only logged. A
-        repeated call with the same `ends_ms` changes nothing. Raises TableError if the state cannot
-        be read or written.
+        The agent gets no new work and finishes the current work. The pool is notified, and the
+        agent gets the end `ends_ms` (epoch ms) of the machine with the answer to the next call. The
+        refusal for a lost or unknown agent is only logged. A repeated call with the same time
+        `ends_ms` writes nothing. A repeated call without a time repeats the command, which changes
+        nothing. Raises TableError if the state cannot be read or written.
         """
         drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
 
@@ -117,9 +121,10 @@ class EnginePools:
     def end_agent(self, pool: str, agent: str) -> None:
         """Mark an agent's lease as ended in the state table, then run the pool's actor until idle.
 
-        The work on the agent is lost at once. Do nothing if the agent has no lease or is already
-        marked. Ignore a conflict with a call of the agent: the next pass tries again. Raises other
-        TableErrors.
+        The work on the agent is lost at once: the pool does not wait for the lease to lapse. Do
+        nothing if the agent has no lease or is already marked. If the agent calls meanwhile, the
+        conflict is ignored, and the agent stays unmarked unless the caller repeats the call. Raises
+        other TableErrors.
         """
         with suppress(Conflict):
             engine = self._engine
@@ -165,11 +170,12 @@ def pool_demand(
 ) -> Demand:
     """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
 
-    The work is included also with a hold reason. Leave out jobs with an agent label, since a
-    provider's agents have no labels. `jobs` lists only jobs with pending slots;
-    `zero_slot_requests` counts the requests of all jobs. `overdue` lists the multi-slot requests
-    that have waited for the pool's `reserve_after_ms`, if set. `find_deadline` is called for each
-    listed job, and its errors are passed on.
+    The work is included also with a hold reason; draining is named before the budget. Leave out
+    jobs with an agent label, since a provider's agents have no labels. `jobs` lists only jobs with
+    pending slots; `zero_slot_requests` counts the requests of all jobs. `overdue` lists the sizes
+    of multi-slot requests that have waited for the pool's `reserve_after_ms`, of jobs that hold no
+    slots; it is () without this limit. `find_deadline` is called for each job that has pending
+    slots, and its errors are passed on.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
@@ -226,7 +232,12 @@ def _job_demands(
 
 
 def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
-    """Return the provisioner's view of an agent of the pool: work, free slots, availability."""
+    """Return the provisioner's view of an agent of the pool: work, free slots, availability.
+
+    The agent is idle without allocations, zero-slot ones included. The agent takes work if it is
+    enabled and any slot is open; an agent without slots takes zero-slot work. `work` has the slots
+    on this agent only, also for an allocation on several agents.
+    """
     takes_work = agent.availability.enabled and agent.can_take_work
     work = tuple(len(part.slots) for part in agent.parts.values())
     return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count)

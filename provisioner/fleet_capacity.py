@@ -20,9 +20,10 @@ def is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the starting and running instances that accept work and will not be interrupted.
+    """Return the starting and running instances that accept work and are not announced to end.
 
-    An instance whose agent is not connected counts, also while the agent is silent.
+    A notice and a rebalance recommendation announce the end. An instance whose agent is not
+    connected counts, also while the agent is silent.
     """
     return [row for row in draft.rows.values() if is_capacity(draft, row)]
 
@@ -33,7 +34,10 @@ def connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances of `capacity_rows` with a connected agent without work."""
+    """Return the instances of `capacity_rows` with a connected agent without any work.
+
+    An instance with zero-slot work is not idle.
+    """
     return [row for row in connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 
@@ -46,7 +50,7 @@ def starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     """Return the instances of `capacity_rows` with an agent that is not connected and will connect.
 
     The agent has not enrolled, or the pool has not processed its session yet. A silent agent does
-    not count.
+    not count, nor an agent that was connected before and is not connected now.
     """
     return [
         row
@@ -60,8 +64,9 @@ def starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 def instance_bounds(draft: DraftPlan) -> InstanceBounds:
     """Return the pool's maximum, the room for launches, and the number of leaving instances.
 
-    Launches in progress use up room. Instances with an interruption notice use up no room. Leaving
-    instances drain, or have a silent agent.
+    The room is at least 0. Launches in progress, and starting, running and draining instances use
+    up room; instances with an interruption notice use up no room. Leaving instances drain, or have
+    a silent agent, and have no notice.
     """
     settings, rows = draft.snapshot.settings, draft.rows.values()
     existing = sum(map(counts_against_max, rows))
@@ -77,11 +82,14 @@ def counts_against_max(row: InstanceRow) -> bool:
 
 
 def _is_leaving(row: InstanceRow) -> bool:
-    """Whether the instance drains, or has a silent agent, so that a replacement may follow."""
+    """Whether the instance drains, or has a silent agent, so that a replacement may follow.
+
+    The row's mark `silent_ms` decides. False for a TERMINATING instance without the mark.
+    """
     return row.state is InstanceState.DRAINING or row.silent_ms is not None
 
 
 def _is_busy(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether the instance has a connected agent with work."""
+    """Whether the instance has a connected agent with work, zero-slot work included."""
     agent = draft.observation(row).agent
     return agent is not None and not agent.idle

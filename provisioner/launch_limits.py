@@ -36,8 +36,8 @@ def clamp_launches(
     Earlier launches take precedence. A launch that exceeds the limit is reduced to the rest. A
     launch for a gang (`together`: a request on several instances) is left out as a whole instead,
     and later launches may still fit. Added instances have the offering `first`, and are merged with
-    its launches. The upper bound wins over the lower one. The result is empty if `bounds.most` <=
-    0.
+    its other launches without `together`. If instances are added, gangs come first in the result.
+    The upper bound wins over the lower one. The result is empty if `bounds.most` <= 0.
     """
     kept: list[Launch] = []
     left = max(0, bounds.most)
@@ -60,10 +60,13 @@ def apply_on_demand_base(
 ) -> tuple[Launch, ...]:
     """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
 
-    Move as many instances as the share `settings.on_demand_base` of all instances requires, if
-    possible. A launch moves only to an offering in `on_demand` with the same number of slots. The
-    launch for a gang, a request on several instances, moves as a whole. Any other launch may be
-    split, and launches of an offering are merged.
+    The share `settings.on_demand_base` of all existing and launched instances, rounded up, is to be
+    on demand. Earlier launches move first, until the share is reached. A launch moves to the first
+    offering in `on_demand` with the same number of slots. Without such an offering, the launch
+    stays on the spot market, and the share may be missed. The launch for a gang, a request on
+    several instances, moves as a whole, also beyond the share. Any other launch may be split. In
+    the result, gangs come first, and other launches of an offering are merged. The total number of
+    instances stays.
 
     Args:
         launches: the launches, in order of precedence.
@@ -92,7 +95,10 @@ def apply_on_demand_base(
 
 
 def merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """Yield the launches with `together` unchanged, then the sum of the rest for each offering."""
+    """Yield the launches with `together` unchanged, then the sum of the rest for each offering.
+
+    A sum has no zone. The offerings keep the order in which they first appear.
+    """
     counts: dict[Offering, int] = {}
     for launch in launches:
         if not launch.together:

@@ -45,8 +45,11 @@ class LaunchNeed:
 def assess_need(draft: DraftPlan) -> LaunchNeed:
     """Return the launches that the waiting requests need, and the requests; the draft is unchanged.
 
-    The launches may exceed `most` of the result. While the API is down, the result is computed in
-    the same way.
+    The waiting requests are the pool's pending work and the work on instances with a notice. A
+    demand with a hold reason has no waiting requests. The pool's minimum adds no launches here.
+    Only offerings without a back-off are launched. Requests on single instances and zero-slot
+    requests may exceed `most` of the result. While the API is down, launches are computed too, but
+    without the drains for the overdue request.
     """
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     order, on_demand = offerings.usable_offerings(
@@ -84,8 +87,10 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
 def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
     """Return the instance size to make room for, and how many instances of other sizes to drain.
 
-    Return (0, 0) without a request, if no drain is needed or would suffice, or if the API is down.
-    The draft is unchanged.
+    Return (0, 0) without a request, if no drain is needed, if draining all instances that may drain
+    would not suffice, or if the API is down. Only connected instances that accept work may drain,
+    busy ones included. Starting instances and open launches count as capacity. The draft is
+    unchanged.
     """
     if request is None or draft.snapshot.api_down:
         return 0, 0
@@ -102,7 +107,9 @@ def demand_with_replacements(draft: DraftPlan) -> Demand:
     """Return the pool's pending work, and the work on instances with a notice as a further job.
 
     If the demand has a hold reason, return a demand with the hold reason alone. The new job has no
-    limit, market or deadline, and no zero-slot work.
+    limit, market or deadline, and no zero-slot work. Only starting and running instances with a
+    connected agent count, not draining ones. Without work on them, return the pool's demand
+    unchanged.
     """
     demand = draft.snapshot.demand
     if demand.hold_reason:
@@ -116,6 +123,9 @@ def demand_with_replacements(draft: DraftPlan) -> Demand:
 
 
 def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
-    """Return the capacity of an instance, without regard to work and to the agent."""
+    """Return an instance's capacity with all slots free, not connected and without work.
+
+    The actual work and agent are ignored. The zone is the instance's, or else the offering's.
+    """
     slots, zone = row.offering.slots, row.zone or row.offering.zone
     return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)

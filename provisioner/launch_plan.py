@@ -20,9 +20,11 @@ def plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     """Return the launches of the pass, and why pending work gets too few instances, or "".
 
     The launches serve waiting requests and the pool's minimum, within the maximum and the on-demand
-    share. An offering that was given up, after too many failed launches, gets a single instance.
-    Return no launches while the API is down or no offering can be launched. The text is for users.
-    The draft is unchanged.
+    share. With a hold reason, only the minimum is launched. Each launch of an offering that was
+    given up, after too many failed launches, gets a single instance. Return no launches while the
+    API is down or no offering can be launched. The minimum waits while its instances would use up
+    room that a request needs. The text is for users, and may accompany launches. The draft is
+    unchanged, and no cloud is asked.
     """
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, assess_need(draft)
     if snapshot.api_down:
@@ -70,8 +72,9 @@ def _is_minimum_in_the_way(draft: DraftPlan, need: LaunchNeed, least: int) -> bo
 def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
     """Return why no offering can be launched now, as text for users.
 
-    Return "" if no request waits and the minimum is reached (`least` <= 0); with held-back work,
-    return the hold reason then.
+    The text names each offering in back-off with the last error, or says that the pool has no
+    offerings. Return "" if no request waits and the minimum is reached (`least` <= 0); with
+    held-back work, return the hold reason then.
     """
     if not (demand.has_pending or least > 0):
         return demand.hold_reason if draft.snapshot.demand.has_pending else ""
@@ -83,8 +86,8 @@ def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
 def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> str:
     """Return why pending work gets too few instances, for users, or "".
 
-    The reasons are, in this order: a hold reason, requests that fit on no offering, and the maximum
-    if `capped` is true.
+    Return only the first reason that applies, in this order: a hold reason while work is pending,
+    requests that fit on no offering, and the pool's maximum if `capped` is true.
     """
     snapshot = draft.snapshot
     if demand.hold_reason and snapshot.demand.has_pending:

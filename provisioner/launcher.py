@@ -55,8 +55,9 @@ class Launcher:
     def new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
         """Build an intent, the record of an open launch, for each launch; store nothing.
 
-        The id is the time and the number of the launch. The token, by which a cloud recognizes a
-        repeated request, is a hash of cluster, pool and id.
+        The id is the time and the number of the launch, counted from the fleet's `launches`, which
+        stays unchanged. The token, by which a cloud recognizes a repeated request, is a hash of
+        cluster, pool and id. Return [] without launches.
         """
         fleet, now_ms = self._ledger.fleet, self._services.clock()
         intents = []
@@ -91,8 +92,8 @@ class Launcher:
         outcome unknown.
 
         Delete an older intent without a request. Store rows for the instances in `listed` that have
-        the intent's tag, as after a success. Without tagged instances, count an error against the
-        offering. Cloud errors are recorded in the pass and not raised.
+        the intent's tag, as after a success. Without tagged instances, count an error of unknown
+        kind against the offering. Cloud errors are recorded in the pass and not raised.
 
         Raises:
             Conflict: another pass took over.
@@ -109,13 +110,16 @@ class Launcher:
     def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
         """Request the launch of an intent, the stored record of an open launch, from the cloud.
 
-        Return True after a failure if another offering may succeed, also if the cloud launched no
-        instance without an error.
+        - Success: commit the instances as STARTING rows and the offering's new health, delete the
+          intent, and return False.
+        - Definite error, or no instance without an error: commit the offering's health with a
+          back-off, delete the intent, and return True, since another offering may succeed. After
+          throttling, return False.
+        - Unknown outcome or a launch in progress: commit nothing and return False. The intent
+          stays, and the next pass repeats the request.
 
-        Commit the launched instances or the error, with the offering's new health, and delete the
-        intent. If the outcome is unknown, nothing is committed: the intent stays, and the next pass
-        repeats the request; the result is False. The result is also False after success and after
-        throttling. Cloud errors are recorded in the pass.
+        Cloud errors are recorded in the pass and not raised. A launch in progress sets
+        `has_launch_under_way` of the record.
 
         Args:
             cloud: the cloud of the pool.
@@ -150,8 +154,8 @@ class Launcher:
         """Commit the launched instances and the offering's new health, and delete the intent.
 
         The intent is the record of the open launch. The instances' state is STARTING. `error` is
-        the reason why instances are missing, or None; the error is appended to the reasons of the
-        pass.
+        the reason why no instance was launched, or None after success. An error is counted in the
+        health, with a back-off, and appended to the reasons of the pass.
 
         Raises:
             Conflict: another pass took over.
@@ -174,14 +178,20 @@ class Launcher:
         )
 
     def _health_after_error(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
-        """Return an offering's health after a launch failed with `error` now; store nothing."""
+        """Return an offering's health after a launch failed with `error` now; store nothing.
+
+        The back-off is partly random, and `launch_error_limit` of the settings applies.
+        """
         failure = offerings.Failure(ErrorKind(error.kind), str(error), self._services.clock())
         limit = self._settings.launch_error_limit
         return offerings.health_after_failure(health, failure, limit, self._services.random.random)
 
 
 def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
-    """Return the STARTING row of a launched instance, with the intent's time as the launch time."""
+    """Return the STARTING row of a launched instance, with the intent's time as the launch time.
+
+    The zone is the instance's. The instance's status, tags and notice are ignored.
+    """
     return InstanceRow(
         id=instance.id,
         pool=intent.pool,

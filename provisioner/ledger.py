@@ -52,9 +52,10 @@ class Ledger:
     """
 
     def __init__(self, table: StateTable, pool: str) -> None:
-        """Read the fleet's row, the open launches and the instances. Raises TableError.
+        """Read the fleet's row, the open launches and the instances; write nothing.
 
-        Without a fleet's row, the fleet is new and empty.
+        Without a fleet's row, the fleet is new and empty, and the first commit creates the row.
+        Raises TableError.
         """
         self._table = table
         row = table.get(Key(FLEETS, pool))
@@ -77,14 +78,15 @@ class Ledger:
         return not (self.intents or self.instances)
 
     def acquire_lease(self, now_ms: int) -> bool:
-        """Commit a lease that locks out other passes for LEASE_MS; return True.
+        """Commit a lease that locks out other passes until LEASE_MS after `now_ms`; return True.
 
-        Return False, and write nothing, if another pass holds the lease. A lease that ends later
-        than LEASE_MS from now comes from a wrong clock and is replaced.
+        Return False, and write nothing, if another pass held the lease when the rows were read. A
+        lease that ends later than LEASE_MS from now comes from a wrong clock and is replaced.
 
         Raises:
-            Conflict: another process has committed to the fleet.
-            TableError: the table fails.
+            Conflict: another process has committed to the fleet since the rows were read.
+            TableError: the table fails. After its subclass Unavailable, the lease may have been
+                written.
         """
         if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
             return False
@@ -118,10 +120,13 @@ class Ledger:
                 orphan cleanup reads them.
 
         Raises:
-            Conflict: another process has committed to the fleet, or a condition in `checks` does
-                not hold. The failed commit wrote nothing; earlier commits stay.
+            Conflict: another process has committed to the fleet, a condition in `checks` does not
+                hold, a new intent is already stored, or `closed_intent` is not. The failed commit
+                wrote nothing; earlier commits stay.
             TableError: the table fails. After its subclass Unavailable, the failed commit may have
                 been written.
+
+        After an error, this ledger contains only the changes of the earlier commits.
         """
         if fleet == self.fleet and not (
             changed_rows or new_intents or closed_intent or location_put
@@ -142,12 +147,13 @@ class Ledger:
         self._apply_to_memory(changed_rows, new_intents, closed_intent)
 
     def delete_fleet_row(self) -> None:
-        """Delete the fleet's row, if present; the ledger is unchanged.
+        """Delete the fleet's row; do nothing if this ledger has read and written no fleet row.
 
-        The caller checks that the fleet is empty.
+        The ledger is unchanged. Rows of instances and launches stay, so the caller checks that the
+        fleet is empty.
 
         Raises:
-            Conflict: the row has changed.
+            Conflict: another process has changed the row since. Nothing is deleted.
             TableError: the table fails.
         """
         if self._revision:
@@ -156,9 +162,10 @@ class Ledger:
     def _instance_writes(self, changed: Sequence[InstanceRow]) -> list[Write]:
         """Return the writes for changed instances, for a single commit; commit nothing.
 
-        Include the bills of the ended instances and deletes of expired past instances. The present
-        bills and the expired rows are read from the table. A bill's write expects the bill's
-        present revision. Raises TableError.
+        Include the pool's bills, with the cost of the ended instances added, and deletes of expired
+        past instances. The present bills and the expired rows are read from the table. A bill's
+        write expects the bill's present revision. Without changed instances, return [] and read
+        nothing. Raises TableError.
         """
         writes = [
             write
@@ -179,9 +186,10 @@ class Ledger:
     def _expired_row_deletes(self, ended: Sequence[InstanceRow]) -> list[Write]:
         """Return deletes of past instances that ended long before `ended`; delete nothing yet.
 
-        These instances ended more than PAST_INSTANCE_TTL_MS before the last end in `ended`. Return
-        at most one delete more than the instances in `ended`, so that the backlog shrinks, and
-        at most EXPIRED_ROWS_MAX. Without ended instances, return none. Raises TableError.
+        These instances ended more than PAST_INSTANCE_TTL_MS before the last end in `ended`, and the
+        oldest come first. Return at most one delete more than the instances in `ended`, so that the
+        backlog shrinks, and at most EXPIRED_ROWS_MAX. Without ended instances, return [] without a
+        read. Raises TableError.
         """
         if not ended:
             return []
@@ -194,12 +202,14 @@ class Ledger:
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
         """Commit the fleet's row and `writes`; set `fleet` and the revision to the new row.
 
-        `instances` and `intents` do not change: the caller applies `writes` to them.
+        `instances` and `intents` do not change: the caller applies `writes` to them. After an
+        error, the ledger is unchanged.
 
         Raises:
             Conflict: the row's revision in the table is not the ledger's, or a condition in
                 `writes` does not hold. Nothing is committed.
-            TableError: the table fails.
+            TableError: the table fails. After its subclass Unavailable, the writes may have been
+                committed.
         """
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
@@ -216,7 +226,8 @@ class Ledger:
     ) -> None:
         """Apply committed changes to `instances` and `intents`; remove ended instances.
 
-        `intended` are the new intents. `closed` is the deleted intent, or None.
+        `intended` are the new intents. `closed` is the deleted intent, or None. The table and the
+        fleet's row are unchanged.
         """
         for row in changed:
             self.instances[row.id] = row

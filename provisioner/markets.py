@@ -40,10 +40,13 @@ class MarketConditions:
 def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int) -> Market | None:
     """Return the market for an instance that is launched now.
 
-    Return None if the work can wait for spot capacity.
+    - SPOT if spot capacity is available, is the cheaper way to finish, and a loss of the instance
+      would still leave time to meet the deadline on demand.
+    - Otherwise None if the time to the deadline allows the work to wait for spot capacity.
+    - Otherwise ON_DEMAND, also after the deadline.
 
-    The policy weighs the remaining work, the time to the deadline and the prices. The policy treats
-    pending work like work that has lost its machine.
+    The remaining work is estimated (`_estimated_work_ms`). The policy is `reserved_slack_policy`,
+    and treats pending work like work that has lost its machine.
     """
     job = DeadlineJob(
         work_ms=_estimated_work_ms(work),
@@ -72,8 +75,10 @@ def assign_markets(
 ) -> Demand:
     """Return the pending work (`demand`) with a market for each job that has a deadline.
 
-    Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are. Return
-    the demand unchanged if the pool's offerings have only one market.
+    Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are, and so
+    does the rest of the demand. A job may get a market without a usable offering. Return the demand
+    unchanged, without any market, if the pool's offerings have only one market, or if it has no
+    offerings.
 
     Args:
         demand: the pending work.
@@ -89,7 +94,7 @@ def assign_markets(
 
 
 def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> JobDemand | None:
-    """Return the job with the market to buy on. Return None if the job can wait.
+    """Return the job with the market to buy on (`choose_market`). Return None if the job can wait.
 
     A job without a deadline is returned unchanged.
     """
@@ -100,7 +105,12 @@ def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> Jo
 
 
 def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> MarketConditions:
-    """Return the present prices and availability; relative prices if a price is unknown."""
+    """Return the present prices and availability of both markets.
+
+    The prices are the lowest known prices of a slot in `sold`. If the price of either market is
+    unknown, the prices are SPOT_PRICE_SHARE and 1. Spot capacity is available if `usable` has a
+    spot offering.
+    """
     spot, on_demand = (_slot_price(sold, market) for market in (Market.SPOT, Market.ON_DEMAND))
     if not (spot and on_demand):
         spot, on_demand = SPOT_PRICE_SHARE, 1.0
@@ -111,7 +121,8 @@ def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> 
 def _slot_price(sold: Sequence[Offering], market: Market) -> float:
     """Return the lowest known hourly price of a slot among the market's offerings.
 
-    The price 0 of an offering is unknown. Return 0 if no price is known.
+    The price 0 of an offering is unknown. An offering with 0 slots counts as one slot. Return 0 if
+    no price is known, or the market has no offering.
     """
     prices = (
         offering.price_per_hour / max(1, offering.slots)
@@ -124,7 +135,8 @@ def _slot_price(sold: Sequence[Offering], market: Market) -> float:
 def _estimated_work_ms(work: DeadlineProgress) -> int:
     """Return the job's estimated total time with machines, at least 1 ms.
 
-    Without any progress, the estimate is half of the time from submission to deadline.
+    The estimate is the worked time divided by the progress. Without any progress or worked time,
+    the estimate is half of the time from submission to deadline.
     """
     if work.progress and work.worked_ms:
         return max(1, int(work.worked_ms / work.progress))

@@ -51,8 +51,8 @@ class ProvisionerSettings:
     def location(self) -> str:
         """Return `KIND:PROJECT:REGION`, the scope in which an instance id is unique.
 
-        A setting that the provider's section lacks appears as `None`. An example is
-        `aws:None:us-east-1`.
+        Project and region are the pool's own settings: a value that only the deployment sets, or
+        that is missing, appears as `None`. An example is `aws:None:us-east-1`.
         """
         fields = json.loads(self.section)
         names = (self.kind, fields.get("project"), fields.get("region"))
@@ -112,7 +112,7 @@ class Demand:
 
     @property
     def has_pending(self) -> bool:
-        """Whether any request is pending, with or without slots."""
+        """Whether any request is pending, with or without slots; a hold reason does not matter."""
         return bool(self.zero_slot_requests) or any(job.pending_slots for job in self.jobs)
 
 
@@ -131,12 +131,12 @@ class ConnectedAgent:
 
     @property
     def used_slots(self) -> int:
-        """Return the number of slots that the agent's allocations use."""
+        """Return the number of slots that the agent's allocations use; 0 without work."""
         return sum(self.work)
 
     @property
     def is_movable(self) -> bool:
-        """Whether the agent has work and each allocation uses slots.
+        """Whether the agent has work and each allocation uses slots. False for an idle agent.
 
         Such work would run on any agent with enough free slots. A zero-slot allocation is not
         movable: agents limit the number of zero-slot allocations instead.
@@ -192,9 +192,9 @@ class ObservedInstance:
 
     @property
     def boot_error(self) -> str:
-        """Return the last line of the boot report, where the boot script names the failed step.
+        """Return the last line with text of the boot report, where the script names the failure.
 
-        Return "the boot report is empty" for a report without text.
+        Return "the boot report is empty" if the report has no text, or if no report was sent.
         """
         lines = [line for line in self.boot_report.splitlines() if line.strip()]
         return lines[-1].strip() if lines else "the boot report is empty"

@@ -20,17 +20,19 @@ _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.TERMINATING})
 def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     """Store an instance's updated row in `draft`, and update the health of the offering.
 
-    - Set or clear the row's marks, and the notice.
+    - Set or clear the row's marks, and set the notice, which is never cleared.
     - Move the row to RUNNING once its agent has enrolled.
-    - Move the row to TERMINATING if the instance stops by itself or its boot failed.
+    - Move the row to TERMINATING if the cloud lists the instance as stopped or ending without a
+      request, or if the instance reported a failed boot and its agent never connected.
     - Move the row to ENDED if the cloud lists the instance as terminated, or has not listed the
       instance for INVISIBLE_MS.
     - At the agent's first connection, clear the errors of the offering's health.
-    - Record interruptions, and ends and failed boots before the first connection, in the health.
-      An instance that only vanished from the list counts as neither.
+    - At the first notice, record an interruption in the health. Also record ends that the
+      provisioner did not request: as an interruption after a connection, else as an error. An
+      instance that only vanished from the list counts as neither.
 
     The changes do not count against the limit of drains, `draft.tokens`. Each change of the state
-    to TERMINATING or ENDED is appended to the draft's reasons.
+    to TERMINATING or ENDED is appended to the draft's reasons. Nothing is stored outside the draft.
     """
     observed = draft.observation(row)
     marked = _row_with_marks(draft, row, observed)
@@ -66,10 +68,17 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
 def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
     """Return the row with updated marks. STARTING becomes RUNNING once the agent has enrolled.
 
-    A mark is the time at which a condition began, such as the agent's idleness. Only `missed_ms` is
-    updated for a TERMINATING instance. No agent counts as silent while the API is down. An agent
-    that never connected counts as silent only after the pool's starting period. A first notice is
-    kept, and a launch time in the future becomes now. The draft is unchanged.
+    A mark is the time at which a condition began; it is None while the condition does not hold.
+
+    - `connected_ms`: the agent's first enrolment, which stays.
+    - `idle_ms`: since when a connected agent has no work.
+    - `silent_ms`: since when the agent is not connected. None while the API is down, and before an
+      agent that never connected has had the pool's starting period.
+    - `missed_ms`: since when the cloud does not list the instance. None while the agent is
+      connected, and until INVISIBLE_MS after the launch.
+
+    For a TERMINATING instance, only `missed_ms` is updated, also with a connected agent. A first
+    notice is kept, and a launch time in the future becomes now. The draft is unchanged.
     """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
     if row.state is InstanceState.TERMINATING:
@@ -130,9 +139,11 @@ def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
 def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
     """Record an end that the provisioner did not request in the draft's health of the offering.
 
-    The end counts as an interruption if the agent had connected or the cloud took the instance
-    back. Otherwise the end counts as an error of the cloud's kind, a failed boot by default,
-    unless `record_boot_failure` excludes the instance. Do nothing for a TERMINATING instance.
+    The end counts as an interruption if the agent had connected, a notice was given, or the cloud
+    took the instance back. Otherwise the end counts as an error of the cloud's kind, a failed boot
+    by default. `record_boot_failure` excludes instances that were launched before an outage or
+    before the offering's last counted failure. Do nothing for a TERMINATING instance. The row is
+    unchanged.
     """
     if row.state is InstanceState.TERMINATING:
         return
@@ -150,7 +161,10 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
 
 
 def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
-    """Record in the draft that the cloud took away an instance of the row's offering just now."""
+    """Record in the draft that the cloud took away an instance of the row's offering just now.
+
+    Only the health's `interrupted_ms` changes, to the time of the pass. The row is unchanged.
+    """
     health = replace(draft.offering_health(row.offering), interrupted_ms=draft.snapshot.now_ms)
     draft.health[row.offering.name] = health
 
@@ -160,8 +174,9 @@ def record_boot_failure(
 ) -> None:
     """Count a failed boot, or an error of `kind`, against the instance's offering in the draft.
 
-    Do nothing while the API is down, or if the instance was launched before the last outage. Do
-    nothing also if the launch was before the offering's last counted failure.
+    The offering gets a new back-off, and may be given up (`health_after_failed_boot`). Do nothing
+    while the API is down, or if the instance was launched before the end of the last outage. Do
+    nothing also if the launch was before the offering's last counted failed boot.
     """
     snapshot = draft.snapshot
     if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):

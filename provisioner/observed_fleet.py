@@ -17,7 +17,8 @@ def instances_with_notices(
     A notice with an end applies to the instance itself, or to all instances in a reservation. A
     stored end replaces the cloud's own notice; the instance's end precedes the reservation's. A
     notice with a boot report replaces the cloud's report. A notice with neither recommends
-    replacing the instance. Notices about other instances are ignored.
+    replacing the instance. Of several ends or boot reports for an instance, the last counts.
+    Notices about other instances are ignored. Fields without a stored notice stay.
     """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}
@@ -42,7 +43,10 @@ def observed_instance(
     """Return the observation of an instance by the cloud's list and the pool's state.
 
     `listed` is None if the cloud does not list the instance. Then `status` of the result is None,
-    and no notice, end or boot report is set.
+    and no notice, recommendation, end or boot report is set. The agent is set in any case, and None
+    if the pool has no connected agent with this id. `has_enrolled` is True for any agent with a
+    lease, connected or not. `is_joining` is True for an agent that is not connected and has a live
+    session.
     """
     agent = snapshot.agents.get(instance_id)
     observed = ObservedInstance(

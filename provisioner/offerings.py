@@ -53,10 +53,11 @@ def health_after_failure(
 ) -> OfferingHealth:
     """Return an offering's health after another error, with the time of the next attempt.
 
-    The back-off doubles with each consecutive error up to a maximum; half of it is random.
-    All times count from the error's time. Each error counts in `errors`. Errors other than
-    capacity, quota and throttling also count in `faults`. At `limit` faults the offering is given
-    up: launched with a single instance only, next after half to all of PROBE_PERIOD_MS.
+    The back-off doubles with each consecutive error up to a maximum for the error's kind; half of
+    it is random. All times count from the error's time. Each error counts in `errors`. Errors other
+    than capacity, quota and throttling also count in `faults`. From `limit` faults on, the offering
+    is given up: launched with a single instance only, next after half to all of PROBE_PERIOD_MS,
+    whatever the kind. The last error is replaced; `boot_failed_ms` and `interrupted_ms` stay.
 
     Args:
         health: the health before.
@@ -88,6 +89,11 @@ def health_after_failed_boot(
 ) -> OfferingHealth:
     """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`.
 
+    The failure counts in `errors`, and in `faults` unless its kind is capacity, quota or throttling
+    (`health_after_failure`). The offering gets a new back-off, and is given up from `limit` faults
+    on. `boot_failed_ms` is the failure's time, and protects the back-off from
+    `health_after_launch`.
+
     Args:
         health: the health before.
         failure: the failed boot, with the time.
@@ -103,9 +109,10 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health after a successful launch.
 
     A given-up offering, which is launched with a single instance only, stays given up; only the
-    next attempt moves to PROBE_PERIOD_MS after `now_ms`. For any other offering, reset the last
-    error and the count `errors`. `faults` stays, because only a connected agent proves the
-    offering. If the last error was a failed boot, return the health unchanged.
+    next attempt moves to PROBE_PERIOD_MS after `now_ms`. If the last error of another offering was
+    a failed boot, return the health unchanged, with the back-off. Otherwise reset the last error,
+    the back-off and the count `errors`. `faults`, `boot_failed_ms` and `interrupted_ms` stay,
+    because only a connected agent proves the offering.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
@@ -144,7 +151,8 @@ def offerings_with_prices(
     """Return the offerings of the settings with prices. Without any, return the cloud's offerings.
 
     An offering without a price in the settings gets the cloud's price of the offering with the same
-    name, or 0 if that is unknown. The cloud's other offerings are left out.
+    name, or 0 if that is unknown. The cloud's other offerings are left out, and the order of the
+    settings stays. If the settings name no offering, return `known` unchanged.
 
     Args:
         named: the offerings of the settings.
@@ -166,11 +174,12 @@ def usable_offerings(
 ) -> tuple[tuple[Offering, ...], tuple[Offering, ...]]:
     """Return the offerings to launch from now, the best first, and the on-demand offerings.
 
-    Offerings in back-off are excluded from both tuples. The first tuple has spot offerings,
-    recently interrupted ones last, else in the given order. On-demand offerings follow if the pool
-    falls back to them or has no spot offering at all. The second tuple has the on-demand offerings
-    in any case. Both tuples are empty while any offering waits after throttling, because throttling
-    limits all calls.
+    Offerings in back-off are excluded from both tuples. The first tuple has the spot offerings in
+    the given order, but offerings that were interrupted within AVOID_AFTER_INTERRUPTION_MS last.
+    On-demand offerings in the given order follow if `settings.on_demand_fallback` is set, or if
+    `offerings` has no spot offering at all. The second tuple has the on-demand offerings in any
+    case. Both tuples are empty while any offering in `health` is in back-off after throttling,
+    because throttling limits all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
@@ -191,9 +200,10 @@ def usable_offerings(
 
 
 def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
-    """Return up to OFFERED_MAX offerings by price per slot; unknown prices come last.
+    """Return up to OFFERED_MAX offerings, the lowest price per slot first.
 
-    An offering with 0 slots is sorted by the price of the instance.
+    Offerings with the price 0, which is unknown, come last. Equal prices are sorted by name. An
+    offering with 0 slots is sorted by the price of the instance.
     """
     by_price = sorted(
         offerings,
@@ -214,9 +224,11 @@ def supply_gap(
 ) -> tuple[str, int]:
     """Return why the pool can get no instances, for users, and the time of the next attempt.
 
-    Return `("", 0)` unless every offering that the pool may use lacks capacity or quota and is in
-    back-off. On-demand offerings count only if the pool falls back to them or has no spot offering.
-    `("", 0)` also without offerings.
+    Return `("", 0)` unless the last error of every offering that the pool may use is a lack of
+    capacity or quota, and all are in back-off. On-demand offerings count only if
+    `settings.on_demand_fallback` is set or the pool has no spot offering. `("", 0)` also without
+    offerings. The text names the offering whose back-off ends first, with the shortened message of
+    its error; the time is the end of this back-off, in epoch ms.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings
@@ -237,8 +249,8 @@ def unavailability_text(
 ) -> str:
     """Return why offerings cannot be launched now, for users; "" if no offering is in back-off.
 
-    The text names each offering in back-off with its last error and the seconds until the next
-    attempt.
+    The text names each offering in back-off, in the given order, with the last error and the
+    seconds until the next attempt. For a given-up offering, the text names the number of faults.
     """
     reasons = []
     for offering in offerings:
@@ -260,7 +272,8 @@ def limit_to_probes(
 
     The reason names each offering with a reduced count, and is "" if no count was reduced. An
     offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). Each launch
-    of a given-up offering has `together` unset and no zone.
+    of a given-up offering is reduced separately, and has `together` unset and no zone. The other
+    launches and the order stay.
     """
     limited, reasons = [], []
     for launch in launches:
@@ -275,5 +288,5 @@ def limit_to_probes(
 
 
 def _can_try(health: OfferingHealth, now_ms: int) -> bool:
-    """Whether the offering's back-off is over."""
+    """Whether the offering's back-off is over; True for an offering without a back-off."""
     return health.retry_ms <= now_ms

@@ -46,13 +46,14 @@ class OrphanCleaner:
     def terminate_orphans(self) -> list[str]:
         """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
 
-        An orphan has neither a row nor the stored record of an open launch. Log each id. Log and
-        skip a location whose cloud request fails or whose settings are unusable; instances that
-        were ended there before the error are left out of the result. The caller repeats this every
-        ORPHAN_CLEANUP_PERIOD_MS.
+        An orphan has neither a row nor the stored record of an open launch, and is older than
+        GRACE_MS. Log each id. Log and skip a location whose cloud request fails or whose settings
+        are unusable; instances that were ended there before the error are left out of the result.
+        The state table is only read. Return [] without orphans. The caller repeats this every
+        ORPHAN_CLEANUP_PERIOD_MS: an instance that still lives is then requested again.
 
         Raises:
-            TableError: the state table fails.
+            TableError: the state table fails. The orphans of earlier locations have been requested.
         """
         ended: list[str] = []
         for row in list(read_rows(self._table, CLOUDS)):
@@ -71,8 +72,10 @@ class OrphanCleaner:
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
         """Return the ids of live instances without an instance row and without a stored intent.
 
-        An intent is the stored record of a launch whose outcome is open. Nothing is written. Skip
-        instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the future
+        An intent is the stored record of a launch whose outcome is open. Rows and intents are read
+        from the table for the pools in the instances' tags; an instance without a pool's tag has
+        neither. Nothing is written. Skip instances in the states TERMINATING and TERMINATED, and
+        instances launched less than GRACE_MS ago. A launch time GRACE_MS or further in the future
         comes from a wrong clock and counts as old. Raises TableError.
         """
         now_ms = self._clock()

@@ -48,7 +48,8 @@ def find_overdue(
     """Return the first overdue request of `demand` that an offering can serve.
 
     Skip requests of jobs whose limit of slots leaves too few slots now, and requests that no
-    offering serves. Return None if no request is left.
+    offering in `order` or `on_demand` serves. Return None if no request is left. Present instances
+    do not matter.
 
     Args:
         demand: the pending work. `overdue` has the multi-slot requests that have waited longer than
@@ -84,8 +85,9 @@ def servable_shapes(
 ) -> set[RequestShape]:
     """Return the shapes that instances of `offering` can serve.
 
-    A shape that is restricted to a market needs an offering of that market. Any other shape needs
-    an offering in `order`.
+    A shape that is restricted to a market needs an offering of that market, also outside of
+    `order`. Any other shape needs an offering in `order`. Empty if no shape fits. `instances_max`
+    limits the number of instances for one request.
     """
     return {
         shape
@@ -104,8 +106,10 @@ def capacity_to_free(
     """Return the instance size to make room for, and how many instances of other sizes to drain.
 
     The size is the one of `request.sizes` that needs the fewest drains; of equal counts, the
-    smallest. Return (0, 0) if no drain is needed, or if draining all removable instances would not
-    suffice. No drain is needed if an instance in `capacity` has enough slots for the whole request.
+    smallest. Return (0, 0) if no drain is needed, or if draining all removable instances of other
+    sizes would not suffice. No drain is needed if an instance in `capacity` has enough slots for
+    the whole request, or if the present instances of a size and the room suffice. Instances that
+    drain already count as room. Nothing is drained here.
 
     Args:
         request: the request that has waited longer than the pool allows.
@@ -133,8 +137,10 @@ def waits_for_capacity(
 ) -> bool:
     """Whether draining instances will free enough room below the maximum for the request.
 
-    If so, no other request may use the room that is free already. False if no instance drains.
-    `capacity` counts the instances by size that take work now or after they have started.
+    True if present instances of one of the request's sizes, the room and the draining instances
+    together suffice. Then no other request may use the room that is free already. False if no
+    instance drains. `capacity` counts the instances by size that take work now or after they have
+    started.
     """
     coming = bounds.room + bounds.draining
     return bounds.draining > 0 and any(

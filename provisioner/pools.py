@@ -35,7 +35,7 @@ class Pools(Protocol):
     """The resource pools of a cluster."""
 
     def pool_names(self) -> Sequence[str]:
-        """Return the names of the pools with a provider. Raises TableError."""
+        """Return the names of the pools with a provider; empty without any. Raises TableError."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state.
@@ -88,7 +88,8 @@ class PoolsFailed(Exception):
 def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
     """Call `act` with each pool in order, and log the failures.
 
-    A failure does not stop the loop. An error of the iterable itself is passed on at once.
+    A failure, any Exception, does not stop the loop. An error of the iterable itself is passed on
+    at once. Results of `act` are ignored. Do nothing without pools.
 
     Raises:
         PoolsFailed: at the end, if `act` raised for any pool; the message names the pools.

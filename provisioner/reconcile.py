@@ -46,12 +46,14 @@ class Reconciler:
     def reconcile_pools(self, stopped: Callable[[], bool] = lambda: False) -> int:
         """Reconcile all pools until `stopped` returns True; return the longest `retry_after_ms`.
 
-        Log the decisions and errors of each pass. Log and skip pools with unusable settings. Return
-        0 if no pool waits for another pass.
+        The pools are reconciled in the order of their names. `stopped` is called before each pool;
+        True leaves out the remaining pools. Log the decisions and errors of each pass. Log and skip
+        pools with unusable settings. Return 0 if no reconciled pool waits for another pass.
 
         Raises:
-            PoolsFailed: a pool failed with any other error. The other pools were reconciled before.
-            TableError: the list of pools cannot be read.
+            PoolsFailed: a pool failed with any other error, which is logged. The other pools were
+                reconciled before.
+            TableError: the list of pools cannot be read. No pool was reconciled.
         """
         waits_ms = [0]
 
@@ -79,14 +81,20 @@ class Reconciler:
     def reconcile(self, pool: str) -> PassResult:
         """Run a pass over a pool: launch, drain and terminate instances, and record the results.
 
-        Run no pass, and return a `retry_after_ms`, if another pass ran within PASS_MS or has the
-        lease. Return an empty result without a pass if no work exists. Delete the fleet row of a
-        pool without provider and instances. A lost race ends the pass; the result then has PASS_MS
-        as `retry_after_ms` and no reasons. Cloud errors are recorded in the fleet's row and the
-        reasons.
+        - If another pass began within PASS_MS or has the lease, run no pass, and return the time
+          until the next attempt as `retry_after_ms`.
+        - Return an empty result without a pass if no work exists (`_has_work`).
+        - Delete the fleet row of a pool without a provider, instances and launches.
+        - After the provider was removed or moved to another location, drain and terminate the
+          former instances with the former settings.
+        - A lost race ends the pass; the result then has PASS_MS as `retry_after_ms` and no reasons.
+        - `retry_after_ms` is also PASS_MS if a launch is in progress, else 0.
+
+        Cloud errors are recorded in the fleet's row and the reasons, and not raised.
 
         Raises:
-            TableError: the state table fails; the next pass continues.
+            TableError: the state table fails, or another process changed the fleet row before its
+                deletion; the next pass continues.
             SettingsInvalid: the pool's provider section is unusable.
         """
         ledger = Ledger(self._table, pool)
@@ -117,13 +125,12 @@ class Reconciler:
 def _effective_settings(
     settings: ProvisionerSettings | None, ledger: Ledger
 ) -> ProvisionerSettings | None:
-    """Return the settings for the pass.
+    """Return the settings for the pass: the present or the former settings. Nothing is written.
 
-    Return None for a pool without provider, instances and launches.
-
-    After the provider was removed or moved to another location, return the former settings with a
-    maximum of 0 instances. This lasts until the former instances have ended. If the former
-    settings are unreadable, return `settings`. Nothing is written.
+    If the provider was removed or moved to another location, and the fleet still has instances or
+    launches, return the former settings with a minimum and a maximum of 0 instances. In any other
+    case, return `settings`, which is None for a pool without a provider. This includes a fleet
+    without stored settings, or with unreadable ones.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:

@@ -63,13 +63,15 @@ class ReconcilePass:
     def run(self) -> None:
         """Run the whole pass; the results are in `record`, the state table and the cloud.
 
-        Resume open launches, carry out plans and report the pool's supply. All cloud errors are
-        recorded. If the instances or the offerings cannot be read, do none of these steps, and only
-        release the lease. Errors of the table or the pools end the pass without releasing the
-        lease.
+        Commit changed settings, resume open launches, carry out plans and report the pool's supply.
+        At the end, commit the result to the fleet's row and release the lease. All cloud errors are
+        recorded, and none is raised. If the cloud cannot be created, or its instances or offerings
+        cannot be read, skip the launches, plans and report. Any other error ends the pass without
+        releasing the lease, which lapses LEASE_MS after its start.
 
         Raises:
-            Conflict: another pass took over.
+            Conflict: another pass took over, or an agent connected that a plan counted as
+                disconnected.
             TableError: the state table fails.
             SettingsInvalid: the pool's settings became unusable.
         """
@@ -94,10 +96,11 @@ class ReconcilePass:
     def _record_pass_start(self) -> None:
         """Commit the end of a gap between passes, and changed settings, to the fleet's row.
 
-        After a gap of more than GAP_MS, or if the stored `resumed_ms` is in the future, set
-        `resumed_ms` to now. New settings end all back-offs. They are also stored for the orphan
-        cleanup, in the row of their location (cloud, project and region). Write nothing in any
-        other case.
+        If the last pass began more than GAP_MS ago or ahead, or the stored `resumed_ms` is in the
+        future, set `resumed_ms` to now. The first pass of a fleet follows no gap. New settings
+        delete the health of all offerings, and so end all back-offs. The settings are also stored
+        for the orphan cleanup, in the row of their location (cloud, project and region). Write
+        nothing in any other case.
 
         Raises:
             Conflict: another pass took over.
@@ -119,7 +122,8 @@ class ReconcilePass:
     def _record_pass_end(self) -> None:
         """Commit the start, trouble and offerings of the pass to the fleet's row; end the lease.
 
-        A pass that ended early, or found no offering, keeps the earlier offerings.
+        A pass without a cloud error clears the earlier trouble. A pass that could not read the
+        cloud, or found no offering, keeps the earlier offerings.
 
         Raises:
             Conflict: another pass took over.
@@ -139,9 +143,11 @@ class ReconcilePass:
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
         """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
 
-        Each plan commits the fleet's row, changed instances and open launches. Then drain and end
-        agents, terminate instances, and request the launches. Another plan follows after a failed
-        launch or the drain of an idle agent. Cloud errors are recorded.
+        Read the pool before each plan; the cloud's list stays that of the pass. Each plan commits
+        the fleet's row, changed instances and open launches. Then drain and end agents, terminate
+        instances, and request the launches. Another plan follows if a launch failed so that another
+        offering may succeed, or if an idle agent was drained. Cloud errors are recorded, and the
+        remaining steps still run.
 
         Raises:
             Conflict: another pass took over, or a disconnected agent of the plan has connected
@@ -174,8 +180,9 @@ class ReconcilePass:
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
         """Report to the pool why no offering is available, and until when; else "" and 0.
 
-        A launch that is open or an instance that starts counts as available. Raises TableError if
-        the report cannot be stored.
+        A launch that is open or an instance that starts counts as available. The pool shows the
+        reason to users, and an unchanged report is not stored again. Raises TableError if the
+        report cannot be stored.
         """
         ledger = self._ledger
         starting = ledger.intents or any(
@@ -189,7 +196,10 @@ class ReconcilePass:
     def _fleet_snapshot(
         self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
     ) -> FleetSnapshot:
-        """Return the scale decider's input: the ledger, the cloud's list and the pool combined."""
+        """Return the scale decider's input: the ledger, the cloud's list and the pool combined.
+
+        The settings are those of the pass, not those of `snapshot`. Nothing is read or written.
+        """
         ledger = self._ledger
         observed = {
             name: observed_instance(name, self._listed.get(name), snapshot)
@@ -211,9 +221,12 @@ class ReconcilePass:
     def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
         """Drain leaving agents, report ended agents; return whether an idle agent was drained.
 
-        An agent leaves if its instance drains, terminates or has an interruption notice. A drained
-        agent also gets the time of the notice. An agent is reported as ended if the plan ends its
-        instance and the cloud lists the instance as terminated. Raises TableError.
+        An agent leaves if its instance drains, terminates or has an interruption notice. Only
+        connected agents are drained. With a notice, an agent is drained in each plan, and gets the
+        time of the notice. Without a notice, an agent that already takes no work is skipped. An
+        agent is reported as ended if the plan ends its instance and the cloud lists the instance as
+        terminated. The result is True if an idle agent that took work was drained. Raises
+        TableError.
         """
         pools, pool = self._services.pools, self._ledger.fleet.pool
         drained = False
@@ -236,8 +249,9 @@ class ReconcilePass:
     def _terminate_instances(self, cloud: CloudProvider) -> None:
         """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
 
-        Ask at most once in a pass for each instance. A cloud error is recorded, not raised; the
-        next pass asks again.
+        Ask at most once in a pass for each instance, also after an error, and also for an instance
+        that the cloud does not list. The first cloud error is recorded, not raised, and ends the
+        requests of this pass; the next pass asks again.
         """
         ids = [
             row.id
@@ -256,7 +270,8 @@ class ReconcilePass:
 def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
     """Return conditions that the plan's disconnected agents have not connected since `snapshot`.
 
-    Each condition expects the lease row's revision in the snapshot, or no row.
+    Each condition expects the lease row's revision in the snapshot, or no row if the snapshot has
+    no lease. Return [] if the plan ends no instance as disconnected.
     """
     return [
         Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))

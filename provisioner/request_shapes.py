@@ -53,12 +53,18 @@ def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
 
 
 def request_shapes(demand: Demand) -> set[RequestShape]:
-    """Return the distinct shapes of all pending requests with slots."""
+    """Return the distinct shapes of all pending requests with slots; empty without requests.
+
+    Limits of jobs and a hold reason do not matter. Zero-slot requests have no shape.
+    """
     return {request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
 
 
 def request_shape(size: int, job: JobDemand) -> RequestShape:
-    """Return the shape of a job's request for `size` slots."""
+    """Return the shape of a job's request for `size` slots, with the job's restrictions.
+
+    Whether the job has such a request does not matter.
+    """
     return RequestShape(size, job.single_agent, job.market)
 
 

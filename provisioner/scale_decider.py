@@ -27,7 +27,9 @@ from provisioner.observations import apply_observation
 def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     """Return the plan of a pass: the fleet's new row, changed instances, launches and reasons.
 
-    Nothing is written and no cloud is asked: the caller carries out the plan.
+    First apply the observations, then choose drains and terminations, then launches. The fleet's
+    `waits` is the reason for too few launches, or "". The number of past launches, `launches`,
+    stays. Nothing is written and no cloud is asked: the caller carries out the plan.
     """
     draft = DraftPlan(snapshot)
     for row in snapshot.rows:

@@ -7,6 +7,7 @@ unusable value raises SettingsInvalid, which names the field.
 import json
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from pydantic import ValidationError
@@ -42,11 +43,12 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
     sets `launch_error_limit` to one more, unless the latter is given; it is ignored unless it is a
     positive integer. Missing fields and null have the defaults. Unknown fields are the cloud's own
-    and go into `section`.
+    and go unchecked into `section`, as JSON with sorted keys. The kind of cloud is not checked
+    either.
 
     Raises:
-        SettingsInvalid: the text is no JSON object, `type` is missing, or a value is wrong; the
-            message names the first field.
+        SettingsInvalid: the text is no JSON object, `type` is missing or no text, a value is wrong,
+            or the values contradict each other; the message names the first field.
     """
     fields = _parse_object(text)
     kind = fields.pop("type", None)
@@ -60,7 +62,10 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     retries = fields.pop(_RETRIES, 0)
     if isinstance(retries, int) and retries > 0:
         parsed.setdefault("launch_error_limit", retries + 1)
-    parsed["offerings"] = tuple(map(_parse_offering, fields.pop("offerings", None) or ()))
+    offerings = fields.pop("offerings", None) or []
+    if not isinstance(offerings, list):
+        raise SettingsInvalid("provider.offerings: must be a list of offerings")
+    parsed["offerings"] = tuple(map(_parse_offering, offerings))
     parsed["section"] = json.dumps(fields, sort_keys=True)
     return _validate_settings(parsed)
 
@@ -68,13 +73,13 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
 def encode_settings(settings: ProvisionerSettings) -> str:
     """Encode settings as JSON for a fleet's row, without default values.
 
-    `decode_settings` is the inverse.
+    Equal settings give equal texts. `decode_settings` is the inverse.
     """
     return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
 def decode_settings(text: str) -> ProvisionerSettings:
-    """Decode the settings that `encode_settings` wrote.
+    """Decode the settings that `encode_settings` wrote; missing fields have the defaults.
 
     Raises:
         SettingsInvalid: the text is no JSON object, or a value is wrong.
@@ -86,8 +91,9 @@ def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
     """Return settings with the given fields; other fields have the defaults.
 
     Raises:
-        SettingsInvalid: a value has a wrong type, `min_instances` exceeds `max_instances`,
-            `on_demand_base` is no share, or two offerings have the same name.
+        SettingsInvalid: a value has a wrong type, `min_instances` is negative or exceeds
+            `max_instances`, `on_demand_base` is no share from 0 to 1, or two offerings have the
+            same name. Types are not strict: a text such as "5" counts as a number.
     """
     try:
         settings = _SETTINGS().validate_python(fields)
@@ -122,7 +128,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 def _parse_offering(fields: object) -> Offering:
     """Parse an offering. The default name is `TYPE/ZONE/MARKET`, without an empty zone.
 
-    Defaults: one slot, on demand, any zone, unknown price.
+    Defaults: one slot, on demand, any zone, unknown price. Unknown fields are ignored.
 
     Raises:
         SettingsInvalid: the value is no map, lacks the instance type, or has a wrong value.
@@ -147,9 +153,13 @@ def _parse_duration_ms(name: str, value: object) -> int:
     off, so the result may be 0. Raises SettingsInvalid, naming the setting `name`, for any other
     value.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return int(value * 1_000)
     pieces = _DURATION_PART.findall(value) if isinstance(value, str) else []
-    if not pieces or "".join(map("".join, pieces)) != value:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        time_ms: float = value * 1_000
+    elif pieces and "".join(map("".join, pieces)) == value:
+        time_ms = sum(float(count) * _UNITS_MS[unit] for count, unit in pieces)
+    else:
+        time_ms = inf
+    if time_ms == inf:
         raise SettingsInvalid(f"provider.{name}: must be a duration such as 20m, not {value!r}")
-    return int(sum(float(count) * _UNITS_MS[unit] for count, unit in pieces))
+    return int(time_ms)

@@ -96,10 +96,10 @@ def launches_for_demand(
     launch. A gang (a request on several instances) uses up empty instances, connected or not. This
     reduces the free slots in `capacity`.
 
-    Gangs get no launches beyond `bounds.room`. Requests for single instances do; the caller clamps
-    the result. Zero-slot requests get instances of the first offering in `order`, if they need more
-    than the starting and the launched instances. A request that no usable offering serves gets
-    nothing.
+    Gangs get no launches beyond `bounds.room`. Single-instance and zero-slot requests do; the
+    caller clamps the result. Zero-slot requests get instances of the first offering in `order`, if
+    they need more than the starting and the launched instances. A request that no usable offering
+    serves gets nothing, and `is_short` does not count it. Nothing is launched in a cloud here.
 
     Args:
         demand: the pending work.
@@ -153,9 +153,18 @@ def _launches_for_overdue(
     """Return the launches for the overdue request, and the new instances' slots that stay free.
 
     `overdue` is the first servable request that has waited longer than the pool allows. Return no
-    launches if an instance in `capacity` is large enough for the request. Count the request in
-    `served` if it gets its instances. A request that fills several instances uses up free slots in
-    `capacity`. The launches together do not exceed `bounds.room`.
+    launches if an instance in `capacity` is large enough for the request, busy or not.
+
+    The offerings in `usable` are tried in order.
+
+    - The first offering with enough slots gives one instance for one request, if no request was
+      served before.
+    - A smaller offering gives the missing instances of each pending gang of these shapes, while the
+      room suffices. Only the first gang may use instances with work. The gangs use up free slots in
+      `capacity`.
+
+    Count the requests that get their instances in `served`. The launches together do not exceed
+    `bounds.room`; without room, or without a fitting offering, return no launches.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):
@@ -297,7 +306,8 @@ def _assign_to_starting(
 ) -> int:
     """Assign up to `count` requests to starting instances, each to a single large enough instance.
 
-    Fill the fullest instances first. Reduce the free slots of the instances, and count the requests
+    Fill the fullest instances first, if they were bought on a market that the requests allow.
+    Connected instances are skipped. Reduce the free slots of the instances, and count the requests
     in `served`. Return the number of assigned requests, 0 if no instance is large enough.
     """
     assigned = 0
@@ -322,9 +332,10 @@ def _instances_for_single(
     """Return the number of instances with `size` slots to launch for single-instance requests.
 
     Pack the requests, the largest first, into starting instances in `capacity`, and the rest into
-    new instances. Reduce the free slots of the starting instances; `served` is unchanged. Skip the
-    requests that `served` counts, and connected instances, which the scheduler has already offered
-    to these requests.
+    new instances of `market`. Reduce the free slots of the starting instances; `served` is
+    unchanged. Skip requests with 0 slots or more than `size`, the requests that `served` counts,
+    and connected instances, which the scheduler has already offered to these requests. Limits on
+    the number of instances do not matter.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []
@@ -350,8 +361,10 @@ def _add_zero_slot_launches(
     """Return the launches, adding instances of the best offering for zero-slot requests.
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
-    the missing instances are added, and launches of an offering are merged. Return the launches
-    unchanged without an offering in `order`, or if instances take no zero-slot requests.
+    the missing instances are added; connected instances do not count. The best offering is the
+    first in `order`. Launches of an offering without `together` are merged in any case, and gangs
+    come first. Return the launches unchanged without an offering in `order`, or if instances take
+    no zero-slot requests.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)

@@ -23,7 +23,10 @@ def main():
     """Ask the cluster's API for the agent's code, and write the code to the file FILE.
 
     The arguments of the command line are URL, CLUSTER, POOL, SHA256, REGION and FILE. Each attempt
-    sends a new proof (`prove`) to URL and follows the redirect. Return the exit status of `fetch`.
+    posts a new proof of the instance's role (`prove`) to URL and follows the redirect to the code.
+    Return 0, or 1 without a file after ATTEMPTS failed attempts, PAUSE_SECONDS apart. Each failure
+    is printed. The code's digest is not checked here. Raises ValueError for another number of
+    arguments, and OSError if the file cannot be written.
     """
     url, cluster, pool, digest, region, path = sys.argv[1:]
 
@@ -41,7 +44,8 @@ def prove(region, cluster, pool, digest):
     The dict names the pool and the digest. The dict also contains the signature, the date and the
     security token of a request to AWS's token service (GetCallerIdentity). The cluster, not this
     function, sends that request to learn the signing role, and then redirects to the code in its
-    bucket. Raises OSError if the keys of the instance's role are unavailable.
+    bucket. AWS_ENDPOINT_URL_STS replaces the address of the token service in the signature. The
+    keys are read from the instance's metadata service. Raises OSError if no keys are available.
     """
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     headers = {

@@ -16,16 +16,17 @@ from http.client import HTTPException
 
 ENDPOINT = "http://169.254.169.254"
 SECONDS_MAX = 30
+KEY_NAMES = "AccessKeyId", "SecretAccessKey", "Token"
 
 
 def fetch(path, url, attempts, pause_seconds, make_request):
-    """Write the answer of a request to the file `path`.
+    """Write the answer of a request to the file `path`, and replace any former content.
 
-    Return 0, or 1 after `attempts` failed attempts, without a file. Each attempt sends a new
-    request of `make_request`. An OSError of the request or of `make_request`, such as an error
-    status or a truncated answer, is printed to stdout and retried after `pause_seconds`: AWS may
-    not know the new role yet, or the cluster the new instance. `url` is for messages only. Raises
-    OSError if the file cannot be written.
+    Return 0, or 1 after `attempts` failed attempts. The file is unchanged then. Each attempt sends
+    a new request of `make_request`. An OSError of the request or of `make_request`, such as an
+    error status or a truncated answer, is printed to stdout and retried after `pause_seconds`: AWS
+    may not know the new role yet, or the cluster the new instance. `url` is for messages only.
+    Raises OSError if the file cannot be written, and passes on any other error at once.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -41,10 +42,11 @@ def fetch(path, url, attempts, pause_seconds, make_request):
 
 
 def read_keys():
-    """Return the keys of the instance's role, by AWS's names like `AccessKeyId` and `Token`.
+    """Return the keys of the instance's role: `AccessKeyId`, `SecretAccessKey` and `Token`.
 
-    The keys are read from the metadata service of the instance. Raises OSError if the service or
-    the role is unavailable.
+    The result has all fields of the answer of the instance's metadata service, which is asked at
+    each call. AWS_EC2_METADATA_SERVICE_ENDPOINT replaces the service's address. Raises OSError if
+    the service fails, the instance has no role, or the answer has no keys of the role.
     """
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     place = endpoint.rstrip("/") + "/latest/"
@@ -52,14 +54,33 @@ def read_keys():
     token = read(urllib.request.Request(place + "api/token", headers=ttl, method="PUT")).decode()
     headers = {"X-aws-ec2-metadata-token": token}
     roles = place + "meta-data/iam/security-credentials/"
-    role = read(urllib.request.Request(roles, headers=headers)).decode().split()[0]
-    return json.loads(read(urllib.request.Request(roles + role, headers=headers)))
+    names = read(urllib.request.Request(roles, headers=headers)).decode().split()
+    if not names:
+        raise OSError("the instance has no role")
+    return parse_keys(names[0], read(urllib.request.Request(roles + names[0], headers=headers)))
+
+
+def parse_keys(role, text):
+    """Return the keys of `role` from the metadata service's answer, a JSON object.
+
+    Raises OSError with the service's reason for an answer without keys, and for any other text.
+    """
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, dict):
+        raise OSError(f"no keys of role {role}: the answer is no JSON object")
+    if not all(keys.get(name) for name in KEY_NAMES):
+        raise OSError(f"no keys of role {role}: {keys.get('Code')}: {keys.get('Message')}")
+    return keys
 
 
 def read(request):
-    """Send a request, and return the content of the whole answer.
+    """Send a request once, follow redirects, and return the content of the whole answer, as bytes.
 
-    Raises OSError, also for an error status and for a truncated or unreadable answer.
+    Raises OSError if no answer comes within SECONDS_MAX, and also for an error status and for a
+    truncated or unreadable answer.
     """
     try:
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
@@ -72,7 +93,12 @@ def sign(method, url, region, service, headers, content=b""):
     """Return the headers of a request to an AWS service, with a new signature of the role's keys.
 
     The result contains `headers`, x-amz-date, x-amz-security-token and Authorization. `host` is
-    signed and not contained, since the HTTP client adds it. Raises OSError as `read_keys` does.
+    signed and not contained, since the HTTP client adds it. The request itself is not sent. The
+    caller must send `url`, the headers and the body `content` unchanged. The keys are read from the
+    instance's metadata service at each call. Raises OSError if no keys are available (`read_keys`).
+
+    AWS refuses the signature unless the path of `url` is present (at least "/") and URL-encoded,
+    the query is sorted, and the names in `headers` are in lower case.
     """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)

@@ -103,7 +103,8 @@ class CloudProvider(Protocol):
     def offerings(self) -> tuple[Offering, ...]:
         """Return the pool's offerings in order of preference, with prices in dollars, 0 if unknown.
 
-        The result may be cached for hours. Raises CloudError for unusable settings.
+        Without offerings in the settings, the cloud chooses. The result may be cached for hours. A
+        failed request for prices is no error. Raises CloudError for unusable settings.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
@@ -111,7 +112,7 @@ class CloudProvider(Protocol):
 
         From the start, the instances have the tags of the request's cluster, pool and id. They
         may appear in the cloud's list later. A `together` request launches all of its instances in
-        one zone, or none.
+        one zone, or none; a launch into a capacity block may launch a part. Do not wait for a boot.
 
         A repeated request with the same `request.token` launches nothing and returns the instances
         of the first request, including ended ones. The cloud remembers a token for at least an
@@ -129,8 +130,9 @@ class CloudProvider(Protocol):
         """Return the tagged instances of the cluster, or of a single pool, in any state.
 
         The list is eventually consistent: for up to 40 s after a launch or change, an instance may
-        be missing or have an older state. An ended instance is TERMINATED for a while, then absent.
-        Raises CloudError if any part of the list cannot be read.
+        be missing or have an older state. An ended instance is TERMINATED for a while, or absent at
+        once in some clouds, and absent later. The list is empty without instances. Raises
+        CloudError if any part of the list cannot be read.
         """
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -139,8 +141,8 @@ class CloudProvider(Protocol):
         Do not wait for the end.
 
         Repeated calls and unknown ids are harmless. The cloud may not know a fresh instance yet, so
-        the caller repeats the call while the instance is listed. Raises CloudError; some instances
-        may end then.
+        the caller repeats the call while the instance is listed. Any number of ids is allowed, also
+        none. Raises CloudError; some instances may end then.
         """
 
     def boot_log(self, instance: str) -> str:
@@ -159,8 +161,8 @@ CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
 def terminate_in_batches(cloud: CloudProvider, ids: Sequence[str]) -> None:
     """Request the end of instances in calls of at most TERMINATION_BATCH_MAX; no ids, no call.
 
-    Raises the CloudError of the first call that fails. The calls before have succeeded, and the
-    instances after are not requested.
+    Raises the CloudError of the first call that fails. The calls before have succeeded, some
+    instances of the failed call may end, and the later instances are not requested.
     """
     for first in range(0, len(ids), TERMINATION_BATCH_MAX):
         cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])

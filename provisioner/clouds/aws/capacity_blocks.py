@@ -30,14 +30,14 @@ class CapacityBlocks:
     def check(self, name: str) -> None:
         """Check that an instance launched into the block now would have time to work.
 
-        Reads the block from EC2.
-
-        Pass without a check if EC2 does not describe the block. Pass also if `name` is the ARN of a
-        group, from which EC2 chooses a block itself.
+        Reads the block from EC2 at each call, without a cache. Return if the block is active and at
+        least CHANGEOVER_MS are left until EC2 begins to end the block's instances. Return without a
+        check if EC2 does not describe the block or does not answer, which is logged. Return also if
+        `name` is the ARN of a group, from which EC2 chooses a block itself.
 
         Raises:
             NoCapacity: the block has not begun, or its end is too near.
-            ConfigurationError: the block is over.
+            ConfigurationError: the block is over, or was cancelled or failed.
         """
         block = None if name.startswith("arn:") else self._describe(name)
         if block is None:
@@ -59,7 +59,8 @@ class CapacityBlocks:
     def _describe(self, name: str) -> dict[str, Any] | None:
         """Return EC2's description of a reservation.
 
-        Return None if EC2 does not know the reservation, or if the request fails. Log the failure.
+        Return None if EC2 does not know the reservation, or if the request fails. Log the failure
+        with its code; no error of the SDK is raised.
         """
         try:
             answer = self._api.describe_capacity_reservations(CapacityReservationIds=[name])

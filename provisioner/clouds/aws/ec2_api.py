@@ -48,7 +48,9 @@ def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
     """Create an EC2 client that never retries a call; make no call yet.
 
     `session` is a botocore session; without one, the environment's credentials are used. An empty
-    region means the environment's region. Raises NotAllowed for incomplete credentials, and
+    region means the region of the session or environment. A connection must be made within
+    CONNECT_SECONDS, and an answer must come within ANSWER_SECONDS. The client's methods raise the
+    SDK's errors (`translate_errors`). Raises NotAllowed for incomplete credentials, and
     ConfigurationError without a region. Missing credentials fail the first call.
     """
     config = Config(
@@ -65,7 +67,8 @@ def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
 def read_pages(describe: Callable[..., dict[str, Any]], **request: Any) -> Iterator[dict[str, Any]]:
     """Call `describe` with `request` for each page of the result, and yield the pages.
 
-    At least one page is yielded. Errors of `describe` are passed on.
+    At least one page is yielded. Each page is requested when the caller needs it. Errors of
+    `describe` are passed on, after the earlier pages were yielded.
     """
     token = ""
     while True:
@@ -82,12 +85,15 @@ def equal_filter(name: str, value: str) -> dict[str, Any]:
 
 
 def tag_filters(tags: dict[str, str]) -> list[dict[str, Any]]:
-    """Return EC2 filters that select resources with all of the given tags."""
+    """Return EC2 filters that select resources with all of the given tags.
+
+    Return [], which selects all resources, without tags.
+    """
     return [equal_filter(f"tag:{key}", value) for key, value in tags.items()]
 
 
 def epoch_ms(time: Any) -> int:
-    """Convert a datetime of the SDK, with a time zone, to epoch milliseconds."""
+    """Convert a datetime of the SDK, with a time zone, to epoch milliseconds, rounded down."""
     return int(time.timestamp() * 1000)
 
 
@@ -105,9 +111,14 @@ def error_message(error: sdk.ClientError) -> str:
 def translate_errors() -> Iterator[None]:
     """Raise the SDK's errors in the block as CloudErrors, without the cause.
 
-    The cause may contain secrets. A refusal becomes the error of its code, a missing answer
-    OutcomeUnknown, missing credentials NotAllowed, and any other SDK error ConfigurationError.
-    Other exceptions are passed on.
+    The cause may contain secrets.
+
+    - A refusal by EC2 becomes the CloudError of its code (`errors.cloud_error`).
+    - A missing or unreadable answer becomes OutcomeUnknown.
+    - Missing or incomplete credentials, or ones that cannot be loaded, become NotAllowed.
+    - Any other SDK error, such as a missing region or a wrong parameter, becomes
+      ConfigurationError.
+    - CloudErrors and all other exceptions are passed on.
     """
     try:
         yield

@@ -119,7 +119,9 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
     """Return the CloudError for an EC2 error code, with a text for users; raise nothing.
 
-    An unlisted code is an OutcomeUnknown if the HTTP `status` is 500 or above, else a CloudError.
+    The prefixes `Client.` and `Server.` do not matter, and an unlisted code `Code.Detail` counts as
+    `Code`. For any other code, the error is an OutcomeUnknown if the HTTP `status` is 500 or above,
+    else a plain CloudError. The status does not matter for listed codes.
     """
     code = _without_fault_prefix(code)
     cls = _error_class(code)
@@ -141,9 +143,9 @@ def is_caller_refused(code: str) -> bool:
 def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
     """Return the error of a fleet that launched nothing, by the errors of the subnets.
 
-    Choose the error whose class comes first in _BEST_TO_RETRY_FIRST. An OutcomeUnknown becomes a
-    CloudError, because the response shows that nothing was launched. Raises ValueError without
-    errors.
+    Choose the error whose class comes first in _BEST_TO_RETRY_FIRST; of equal classes, the first
+    error. An OutcomeUnknown becomes a plain CloudError, because the response shows that nothing was
+    launched. Raises ValueError without errors.
     """
     cloud_errors = []
     for item in errors:
@@ -156,8 +158,9 @@ def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
 def error_text(code: str, message: str) -> str:
     """Return an error's text for users: the code and up to MESSAGE_CHARACTERS_MAX of the message.
 
-    Access keys are masked. The encoded blob that EC2 appends for administrators is removed. Only
-    the code is left without a message.
+    Access key ids are masked. The encoded blob that EC2 appends for administrators is removed, and
+    white space is joined to single spaces. A shortened message ends with "...". Without a message,
+    return the code alone.
     """
     text = " ".join(_ACCESS_KEY.sub(MASK, _BLOB.sub("", message)).split())
     if len(text) > MESSAGE_CHARACTERS_MAX:
@@ -168,8 +171,10 @@ def error_text(code: str, message: str) -> str:
 def end_reason(code: str, message: str) -> EndReason | None:
     """Return why an instance ended, from EC2's StateReason. Return None without a code.
 
-    The text may include advice. The kind is BOOT unless the code means another launch error.
-    `taken_back` is True if EC2 took back a spot instance.
+    The text is the code with the message, shortened and masked (`error_text`), and may include
+    advice. The kind is BOOT unless the code means a lack of capacity, a used-up quota or a wrong
+    configuration. `taken_back` is True if EC2 took back a spot instance. An end at the request of
+    the provisioner or of the instance also has a reason.
     """
     if not code:
         return None
@@ -197,5 +202,8 @@ def _error_class(code: str) -> type[CloudError] | None:
 
 
 def _retry_rank(error: CloudError) -> int:
-    """Return the position in _BEST_TO_RETRY_FIRST of the first class that fits the error."""
+    """Return the position in _BEST_TO_RETRY_FIRST of the first class that fits the error.
+
+    Every CloudError has a position; 0 is the best to retry.
+    """
     return next(place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls))

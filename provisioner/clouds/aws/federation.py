@@ -30,7 +30,8 @@ def federated_session(
     """Return a botocore session with temporary credentials of an AWS role; make no call yet.
 
     The credentials are requested at first use and again before they expire. A call then raises
-    CredentialRetrievalError if `load_token` fails.
+    CredentialRetrievalError if `load_token` raises OSError; other errors of `load_token`, and
+    refusals of AWS's token service, are passed on.
 
     Args:
         role: the ARN of the role.

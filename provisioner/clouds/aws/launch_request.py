@@ -45,7 +45,10 @@ class Network:
 
     @property
     def subnets(self) -> tuple[str, ...]:
-        """Return the ids of all subnets that the settings name, without duplicates."""
+        """Return the ids of all subnets that the settings name, without duplicates.
+
+        `subnet_id` comes first. Return () if the settings name no subnet.
+        """
         return tuple(dict.fromkeys(filter(None, (self.subnet_id, *self.subnet_ids))))
 
 
@@ -98,8 +101,9 @@ class Ec2Settings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
-        if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. The slots are
+        `instance_slots`, or else those of the instance type. Raises ConfigurationError if the
+        number of slots is unknown.
         """
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
@@ -123,7 +127,8 @@ class Subnet(NamedTuple):
 def parse_section(section: str) -> Ec2Settings:
     """Parse a pool's EC2 settings from JSON; "" gives the defaults.
 
-    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    Unknown fields are ignored. The deployment's values are not added. Raises ConfigurationError for
+    invalid JSON or a wrong value, naming the first field.
     """
     try:
         return _SETTINGS().validate_json(section or "{}")
@@ -139,7 +144,10 @@ def launch_template_data(
     """Return the content of a request's launch template, in the form of EC2's API; call nothing.
 
     The content is the same for all requests of a pool, with two exceptions: `together` requests on
-    types with Elastic Fabric Adapters, and on-demand requests that use reserved capacity.
+    types with Elastic Fabric Adapters, and on-demand requests that use reserved capacity. The
+    instance type, subnets and tags are those of the fleet request instead. Without an image in the
+    settings, the image is IMAGE_DEFAULT. The root disk is encrypted, and deleted with the instance.
+    A shutdown from inside terminates the instance.
 
     Args:
         request: the launch attempt.
@@ -196,7 +204,10 @@ def launch_template_data(
 
 
 def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
-    """Whether an on-demand request is launched into the pool's capacity block."""
+    """Whether a request is launched into the pool's capacity block.
+
+    True for an on-demand request, if the settings have a block. A spot request never uses a block.
+    """
     return settings.capacity_block and request.offering.market is Market.ON_DEMAND
 
 
@@ -211,7 +222,8 @@ def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
 def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
     """Return the network cards of the offering's type, by the catalogue or the settings.
 
-    Return None for a type without EFA.
+    Return None for a type without EFA. `settings.described_cards` counts for any type that the
+    catalogue lacks.
     """
     return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
@@ -222,7 +234,8 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
     An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
     each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
     public addresses only to instances with a single interface. With public addresses, an instance
-    therefore has at most one EFA.
+    therefore has only the interface of the first card, and at most one EFA. All interfaces have the
+    settings' security group, if set, or else the network's default group.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -259,8 +272,9 @@ def _reservation(name: str) -> dict[str, str]:
 def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
     """Return a launch template's name: cluster, pool, and a digest of content and settings.
 
-    Equal content and settings give the same name. The digest includes the pool's whole settings,
-    because other settings make another request.
+    Equal content and settings give the same name. The digest includes the pool's whole section of
+    settings, because other settings make another request. The cluster's name is cut to 36
+    characters.
     """
     content = json.dumps([data, request.section], sort_keys=True).encode()
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -271,7 +285,7 @@ def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
     """Return the tags of an instance and of the disks, by key.
 
     Custom tags cannot replace the tags of the cluster, the pool, the launch, the name and the
-    owner.
+    owner. The owner's tag has the cluster as value if the settings give none.
     """
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},
@@ -290,7 +304,10 @@ def fleet_request(
 
     The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all. A
     repeated request has the same client token, by which EC2 recognizes a repetition, and the same
-    parameters. A `together` request is launched completely or not at all.
+    parameters. A `together` request is launched in a single zone, completely or not at all. This
+    does not hold for a capacity block: the block is in one zone, and a part may be launched. Any
+    other request gets as many instances as available. A spot request has the settings' maximum
+    price, if set.
 
     Args:
         request: the launch attempt.
@@ -352,7 +369,7 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
     A `together` request is launched in a single zone, completely or not at all. Reserved capacity
     is used first by on-demand requests. Return an empty dict without options, and for a capacity
-    block: EC2 accepts none, and a block is in one zone anyway.
+    block: EC2 accepts none, so only a part of a `together` request may be launched.
     """
     is_spot = request.offering.market is Market.SPOT
     if uses_block(request, settings):
@@ -377,7 +394,7 @@ def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str,
     """Return the placement groups' names by zone, for `together` requests on types with EFA.
 
     Return an empty map for other requests, if the pool forbids placement groups, and for a capacity
-    block, whose instances are close together anyway.
+    block, whose instances are close together anyway. A zone without a group is absent.
     """
     wants = request.together and settings.cluster_placement and not uses_block(request, settings)
     has_fabric = _network_cards(request, settings) is not None

@@ -47,12 +47,15 @@ class LaunchTemplates:
     def ensure_template(self, request: IntentRow, settings: Ec2Settings) -> str:
         """Return the name of a launch template for the request; create a missing template in EC2.
 
-        After a creation, delete the pool's other templates that are older than TEMPLATE_TTL_MS.
-        Make no call for a template that this object has returned before, unless the image is new.
+        A template with the name that exists already is used as it is. After a creation, delete the
+        pool's other templates that are older than TEMPLATE_TTL_MS. Errors of this deletion are only
+        logged. Make no call for a template that this object has returned before, unless the image
+        is new. After an error, nothing is remembered.
 
         Raises:
             ConfigurationError: the image does not exist, or the boot script is too long.
-            ClientError, BotoCoreError: EC2 refuses the template, or does not answer.
+            ClientError, BotoCoreError, ResponseParserError: EC2 refuses the template or the image,
+                or does not answer.
         """
         data = launch_template_data(
             request, settings, self._user_data(request), self._root_device(settings.image_id)
@@ -78,14 +81,18 @@ class LaunchTemplates:
         return name
 
     def forget_template(self, name: str) -> None:
-        """Remove a template from the cache, so that the next request creates a missing template."""
+        """Remove a template from the cache, so that the next request creates a missing template.
+
+        EC2 is not asked, and its template stays. Ignore a name that is not in the cache.
+        """
         self._known.discard(name)
 
     def _delete_former_templates(self, pool: dict[str, str], name: str) -> None:
         """Delete the pool's templates in EC2 that are older than TEMPLATE_TTL_MS, except `name`.
 
-        An open launch may still use a younger template. A launch that needs a deleted template
-        creates it again. Errors are logged, and end the deletion.
+        The pool's tags select the templates. An open launch may still use a younger template. A
+        launch that needs a deleted template creates it again. An error of EC2 is logged, not
+        raised, and ends the deletion.
         """
         before_ms = self._clock() - TEMPLATE_TTL_MS
         api = self._api
@@ -107,8 +114,10 @@ class LaunchTemplates:
     def _root_device(self, image: str) -> str:
         """Return the device name of the image's root disk, read from EC2 once for each image.
 
-        The default image and images from parameters have ROOT_DEVICE_DEFAULT, without a call.
-        Raises ConfigurationError for an unknown image, and errors of the SDK.
+        The default image ("") and images from parameters (`resolve:`) have ROOT_DEVICE_DEFAULT,
+        without a call. An image without the field has ROOT_DEVICE_DEFAULT too. Raises
+        ConfigurationError if EC2 lists no such image, and errors of the SDK, also EC2's refusal of
+        an unknown id. Errors are not cached.
         """
         if not image or image.startswith("resolve:"):
             return ROOT_DEVICE_DEFAULT

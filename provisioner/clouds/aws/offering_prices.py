@@ -69,9 +69,10 @@ class OfferingPrices:
     def offerings(self) -> tuple[Offering, ...]:
         """Return the pool's offerings, with hourly prices added where the settings have no price.
 
-        An unknown price is 0. Prices are cached for PRICES_TTL_MS, or for UNKNOWN_PRICES_TTL_MS if
-        EC2 gave no spot prices. Raises ConfigurationError for invalid settings; failed price
-        requests are logged.
+        Prices are in dollars; an unknown price is 0. Prices are cached for PRICES_TTL_MS, or for
+        UNKNOWN_PRICES_TTL_MS if the request for spot prices failed. Failed price requests are
+        logged; the price is then the on-demand price, or that of the built-in table. Raises
+        ConfigurationError for invalid settings, which is not cached.
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
@@ -82,8 +83,10 @@ class OfferingPrices:
     def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
         """Return the time in milliseconds to cache the prices, and the offerings with prices.
 
-        Spot prices and subnets are read from EC2 if a spot offering has no price. Raises
-        ConfigurationError for invalid settings.
+        Spot prices are read from EC2 if a spot offering has no price in the settings, and then the
+        subnets, if EC2 gave any spot price. Failed requests are logged. The time is short after a
+        failed request for spot prices. The order of the offerings stays. Raises ConfigurationError
+        for invalid settings.
         """
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]
@@ -104,7 +107,7 @@ class OfferingPrices:
     def _zones_in_use(self) -> frozenset[str]:
         """Return the zones of the pool's subnets.
 
-        If EC2's call fails, log this and return the empty set.
+        If EC2's call fails, or the settings are invalid, log this and return the empty set.
         """
         try:
             return frozenset(subnet.zone for subnet in self._pool.subnets())
@@ -121,8 +124,9 @@ class OfferingPrices:
     ) -> float:
         """Return an offering's price per hour with disk and address, in dollars, or 0 if unknown.
 
-        A spot offering without spot prices gets the on-demand price. A spot offering without a zone
-        gets the highest price in `zones`, or in any zone if `zones` is empty.
+        A spot offering without a spot price in its zones gets the on-demand price. A spot offering
+        without a zone gets the highest price in `zones`, or in any zone if `zones` is empty. The
+        result is rounded to 6 digits. The source of list prices may ask AWS.
 
         Args:
             offering: the offering.
@@ -142,7 +146,11 @@ class OfferingPrices:
         return round(price + self._disk_and_address_hour(settings), 6) if price else 0.0
 
     def _disk_and_address_hour(self, settings: Ec2Settings) -> float:
-        """Return the price of an instance's disk and public address for an hour, in dollars."""
+        """Return the price of an instance's disk and public address for an hour, in dollars.
+
+        The address counts if the settings give instances a public address. Operations and
+        throughput of the disk above the included ones count.
+        """
         gib_month = self._prices.disk_gib_month(settings.region)
         # Extra disk performance is assumed to vary between regions like the price of a GiB.
         month = gib_month * (settings.root_volume_size + _extra_disk_gib(settings))
@@ -152,8 +160,8 @@ class OfferingPrices:
     def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
         """Return the current spot prices by type and zone, in dollars per hour.
 
-        If EC2's call fails, log this and return None. Return an empty map without types, and no
-        entry for a type without a price.
+        If EC2's call fails, log this and return None. Without types, return an empty map without a
+        call. A type without a price has no entry. Of several prices, the latest counts.
         """
         if not types:
             return {}
@@ -180,7 +188,10 @@ class OfferingPrices:
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:
-    """Return the fractional number of GiB that cost as much as a root disk's extra performance."""
+    """Return the fractional number of GiB that cost as much as a root disk's extra performance.
+
+    Return 0 for the operations and the throughput that the price of a gp3 disk includes.
+    """
     operations = settings.root_volume_iops - DISK_IOPS
     throughput = settings.root_volume_throughput - DISK_THROUGHPUT
     return operations * GIB_FOR_AN_OPERATION + throughput * GIB_FOR_A_MIB

@@ -42,21 +42,30 @@ class PriceSource(Protocol):
     """A source of list prices, in dollars."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
+        """Return the on-demand price of an instance for an hour, or 0 if unknown.
+
+        The price may be an estimate from another region. Failed requests raise nothing.
+        """
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the price of a GiB of a gp3 disk for a month; an estimate if unknown."""
+        """Return the price of a GiB of a gp3 disk for a month; an estimate if unknown, never 0."""
 
 
 class PriceTable:
     """The built-in table of us-east-1's prices, which are estimates for other regions."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return the on-demand price in us-east-1 of an instance for an hour, or 0 if unknown."""
+        """Return the on-demand price in us-east-1 of an instance for an hour, or 0 if unknown.
+
+        The price is in dollars; `region` is ignored.
+        """
         return on_demand_price(instance_type)
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the price in us-east-1 of a GiB of a gp3 disk for a month."""
+        """Return the price in us-east-1 of a GiB of a gp3 disk for a month, in dollars.
+
+        `region` is ignored.
+        """
         return DISK_GIB_MONTH
 
 
@@ -84,8 +93,9 @@ class PriceList:
     def instance_hour(self, instance_type: str, region: str) -> float:
         """Return the on-demand price of an instance for an hour in dollars, or 0 if unknown.
 
-        Read from the API at most once a day. If the API lacks the price or fails, return the
-        table's price.
+        Read from the API once a day. If the API lacks the price or fails, which is logged, return
+        the table's price for us-east-1, and ask the API again after an hour. Without a region,
+        return the table's price without a request.
         """
         wanted = {**_INSTANCE, "instanceType": instance_type}
         fallback = self._table.instance_hour(instance_type, region)
@@ -94,8 +104,9 @@ class PriceList:
     def disk_gib_month(self, region: str) -> float:
         """Return the price of a GiB of a gp3 disk for a month in dollars.
 
-        Read from the API at most once a day. If the API lacks the price or fails, return the
-        table's price.
+        Read from the API once a day. If the API lacks the price or fails, which is logged, return
+        the table's price for us-east-1, and ask the API again after an hour. Without a region,
+        return the table's price without a request.
         """
         return self._price("gp3", region, _DISK, "GB-Mo", self._table.disk_gib_month(region))
 
@@ -104,8 +115,9 @@ class PriceList:
     ) -> float:
         """Return the cached or newly read price of a product, or else `fallback`.
 
-        A price from the API is cached for PRICES_TTL_MS, `fallback` for UNKNOWN_TTL_MS. Without a
-        region, the API is not asked.
+        A price from the API is cached for PRICES_TTL_MS, `fallback` for UNKNOWN_TTL_MS. A price of
+        0 from the API counts as missing. Without a region, the API is not asked. A failed request
+        is logged and raises nothing.
 
         Args:
             name: the product's name in the cache.
@@ -126,6 +138,7 @@ class PriceList:
         """Read the highest price in dollars of the first 100 matching products.
 
         Return 0 if no product matches. Log a failed request or an unexpected answer, and return 0.
+        The client of the API is created at the first call and kept.
 
         Args:
             wanted: the attributes that the products must have.
@@ -144,7 +157,7 @@ class PriceList:
             return max(
                 map(lambda item: _product_price(item, unit), answer["PriceList"]), default=0.0
             )
-        except (*_FAILURES, ValueError, KeyError, TypeError) as error:
+        except (*_FAILURES, ValueError, LookupError, TypeError, AttributeError) as error:
             log.warning("using a list price from the built-in table: %s", type(error).__name__)
             return 0.0
 
@@ -152,7 +165,8 @@ class PriceList:
 def _product_price(text: str, unit: str) -> float:
     """Return the highest on-demand price with this unit in a product's JSON, or 0.
 
-    Raises ValueError, KeyError or TypeError for an unexpected form.
+    Prices in other currencies than dollars are not read. Raises ValueError, KeyError, TypeError or
+    AttributeError for an unexpected form.
     """
     terms = json.loads(text)["terms"].get("OnDemand", {})
     prices = [

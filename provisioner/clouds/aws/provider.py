@@ -112,6 +112,8 @@ class Ec2Clouds:
     def _new_cloud(self, settings: ProvisionerSettings) -> "Ec2Cloud":
         """Return a new provider for a pool's settings. A client of the region is shared.
 
+        No request is made. Other errors in the settings are raised by the provider's methods.
+
         Raises:
             ConfigurationError: the pool's section is invalid, or no region is known.
             NotAllowed: AWS credentials are incomplete.
@@ -149,24 +151,32 @@ class Ec2Cloud:
         """Return the settings' offerings with hourly prices in dollars, cached for up to an hour.
 
         If the settings list no offerings, return one offering of the settings' instance type. A
-        failed request for prices is logged, and the price is 0, which stands for unknown.
+        failed request for prices is logged. A spot offering then has the on-demand price, and an
+        on-demand offering the price of the built-in table. The price 0 stands for unknown. After a
+        failed request for spot prices, the result is cached for a minute.
 
         Raises:
-            ConfigurationError: the pool's section is invalid, or the slots of its instance type are
-                unknown.
+            ConfigurationError: the pool's section is invalid, or the settings list no offerings and
+                the slots of the instance type are unknown.
         """
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by an EC2 fleet, and return the launched instances.
 
-        A missing launch template is created, and old templates of the pool are deleted. A repeated
-        request with the same token launches nothing, and returns the instances of the first
-        request. The instances have the status of their launch, even if the status has changed
-        since.
+        A missing launch template is created, and old templates of the pool are deleted. An instance
+        type outside the catalogue and a capacity block are checked first. Fewer instances than
+        requested may be launched, unless the request is `together` without a capacity block. The
+        settings are those of the request.
+
+        A repeated request with the same token launches nothing, and returns the instances of the
+        first request. The instances are STARTING, as at the launch, even if they have ended since.
+        If EC2's answer lists no instance, the instances are looked up by their tags, with their
+        present status.
 
         Raises:
-            OutcomeUnknown: the instances may have been launched. Repeat the request.
+            OutcomeUnknown: the instances may have been launched, or EC2 does not see the template
+                yet. Repeat the request.
             TokenReused: the token belongs to a different request.
             QuotaExceeded: a quota of the account is used up. The message names the quota to raise.
             CloudError: this call launched nothing. An earlier call with the token may have launched
@@ -186,7 +196,8 @@ class Ec2Cloud:
         Raises:
             OutcomeUnknown: the launch must be repeated: EC2 did not answer, does not see the
                 template yet, or lists no instance.
-            CloudError: this call launched nothing.
+            CloudError: this call launched nothing. An earlier call with the token may have launched
+                the instances.
         """
         offering = request.offering
         with translate_errors():
@@ -227,7 +238,8 @@ class Ec2Cloud:
     ) -> tuple[CloudInstance, ...]:
         """Return the instances of a fleet's response as STARTING, with the zones of the subnets.
 
-        The zone is "" if `subnets` lacks the subnet.
+        The launch time is now, and the tags are those of the request. The zone is "" if `subnets`
+        lacks the subnet. EC2 is not asked.
         """
         tags, now_ms = instance_tags(request, settings), self._clock()
         zones = {subnet.id: subnet.zone for subnet in subnets}
@@ -242,9 +254,11 @@ class Ec2Cloud:
         return tuple(instances)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances by tags. Live spot instances include EC2's interruption notices.
+        """List the instances of the cluster, or of a single pool, in any state, by tags.
 
-        Raises CloudError if any page cannot be read.
+        Spot instances include EC2's interruption notices, as the time of the end. An ended instance
+        is TERMINATED for about an hour, then absent. Without instances, the result is empty. The
+        list is not cached. Raises CloudError if any page of instances or notices cannot be read.
         """
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         with translate_errors():
@@ -254,8 +268,9 @@ class Ec2Cloud:
         """Terminate instances; ignore malformed and unknown ids. Without valid ids, make no call.
 
         EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
-        each instance is terminated separately, and the last error is raised at the end. Raises
-        CloudError; throttling, missing access and a missing answer end the call at once.
+        each instance is terminated separately, and the last error is raised at the end. Do not wait
+        for the ends; repeated calls are harmless. Raises CloudError; throttling, missing access and
+        a missing answer end the call at once, and some instances may end then.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():
@@ -269,8 +284,9 @@ class Ec2Cloud:
     def boot_log(self, instance: str) -> str:
         """Return the latest console output, or "" for an unknown instance or without output.
 
-        Xen instance types only have the output of the first minutes after the boot. Raises
-        CloudError for any other refusal.
+        Return "" also for a malformed id. Instance types without the latest output, such as Xen
+        types, only have the output of the first minutes after the boot, which is requested then.
+        Raises CloudError for any other refusal, or if EC2 does not answer.
         """
         with translate_errors():
             try:
@@ -283,15 +299,16 @@ class Ec2Cloud:
             return self._console_output(instance)
 
     def _console_output(self, instance: str, **options: Any) -> str:
-        """Return an instance's console output, or "" without output. Raises ClientError."""
+        """Return an instance's console output, or "" without output. Raises the SDK's errors."""
         answer = self._api.get_console_output(InstanceId=instance, **options)
         return str(answer.get("Output") or "")
 
     def _terminate_together(self, ids: Sequence[str]) -> None:
         """Terminate instances in a single call, repeated without the ids that EC2 does not know.
 
-        Make no call if no id is left. Raises ClientError if EC2 refuses for any other reason; maybe
-        no instance ends then.
+        Make no call if no id is left. Raises ClientError if EC2 refuses for any other reason, or
+        does not name the unknown ids; then no instance ends. Raises other errors of the SDK if EC2
+        does not answer; then the instances may end.
         """
         while ids:
             try:
@@ -325,8 +342,8 @@ class Ec2Cloud:
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         """Return the settings' offerings, or else an offering of the settings' instance type.
 
-        Raises ConfigurationError for an invalid section, or if the slots of the instance type are
-        unknown.
+        No prices are added, and EC2 is not asked. Raises ConfigurationError for an invalid section,
+        or, without offerings, if the slots of the instance type are unknown.
         """
         section = parse_section(self._settings.section)
         return self._settings.offerings or (section.default_offering(),)
@@ -341,7 +358,8 @@ class Ec2Cloud:
     def _find_pool_subnets(self) -> Sequence[Subnet]:
         """Return the subnets of the pool's settings, or else the default subnet of each zone.
 
-        The subnets may be up to SUBNETS_TTL_MS old. Raises CloudError if EC2 cannot list them.
+        The subnets are read from EC2, or cached for up to SUBNETS_TTL_MS. Raises CloudError if EC2
+        cannot list the subnets or does not know a named subnet, or if the section is invalid.
         """
         with translate_errors():
             return self._find_subnets(self._pool_settings())
@@ -349,7 +367,8 @@ class Ec2Cloud:
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
         """Return the listed instances with the tags of a launch: cluster, pool and launch id.
 
-        Raises OutcomeUnknown if EC2 lists no instance; `fleet` is the id for the message.
+        The instances have their present state, ended ones included. Raises OutcomeUnknown if EC2
+        lists no instance; `fleet` is the id for the message. Raises errors of the SDK.
         """
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         instances = tuple(self._find_instances(tags))
@@ -360,8 +379,8 @@ class Ec2Cloud:
     def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:
         """Return the instances that have all of the given tags, in any state.
 
-        Interruption notices are only requested if a live spot instance is among them. Raises errors
-        of the SDK.
+        Interruption notices are only requested if a spot instance that starts or runs is listed,
+        and are otherwise None. Empty without instances. Raises errors of the SDK.
         """
         filters = tag_filters(tags)
         pages = read_pages(self._api.describe_instances, Filters=filters, MaxResults=PAGE_SIZE)
@@ -383,8 +402,9 @@ class Ec2Cloud:
     def _interruption_notices(self) -> dict[str, int]:
         """Return the time at which each spot instance with a notice ends, by instance id.
 
-        EC2's API gives the time of the notice only, so NOTICE_MS is added. The exact time is in the
-        instance's own metadata. Raises errors of the SDK.
+        The times are epoch milliseconds. All notices of the account in the region are read. EC2's
+        API gives the time of the notice only, so NOTICE_MS is added. The exact time is in the
+        instance's own metadata. Empty without notices. Raises errors of the SDK.
         """
         filters = [equal_filter("status-code", "marked-for-termination")]
         describe = self._api.describe_spot_instance_requests
@@ -401,7 +421,8 @@ class Ec2Cloud:
     def _find_subnets(self, settings: Ec2Settings) -> Sequence[Subnet]:
         """Return the subnets that the settings name, or the default subnet of each zone.
 
-        Subnets are cached for SUBNETS_TTL_MS. Raises errors of the SDK, also for an unknown subnet.
+        Subnets are cached for SUBNETS_TTL_MS; errors are not. Empty if the settings name no subnet
+        and the region has no default subnets. Raises errors of the SDK, also for an unknown subnet.
         """
         named = settings.network_interface.subnets
         until_ms, subnets = self._subnets.get(named, (0, []))
@@ -417,7 +438,10 @@ class Ec2Cloud:
 
 
 def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) -> QuotaExceeded:
-    """Return a new error with advice: the vCPU quota to raise, or else the console's quota page."""
+    """Return a new error with advice: the vCPU quota to raise, or else the console's quota page.
+
+    The code at the beginning of the error's text decides. AWS is not asked.
+    """
     code, advice = str(error).partition(":")[0], ""
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)
@@ -427,7 +451,8 @@ def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) ->
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
     """Convert an instance of EC2's DescribeInstances. An unlisted state becomes UNKNOWN.
 
-    The result has no notice: DescribeInstances has none.
+    The result has no notice: DescribeInstances has none. A missing zone or reservation is "", and
+    `end` is None without a reason.
     """
     reason = described.get("StateReason") or {}
     return CloudInstance(

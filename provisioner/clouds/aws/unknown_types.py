@@ -57,9 +57,10 @@ class UnknownTypes:
     def check(self, name: str, slots: int, settings: Ec2Settings) -> None:
         """Check that the default image boots on a type and that agents on the type offer `slots`.
 
-        Pass if the catalogue contains the type or EC2 gives no description. The image is only
-        checked if the pool names none, and the slots only for types with whole NVIDIA GPUs or no
-        GPU.
+        Pass without a request if the catalogue contains the type. Otherwise read the description
+        from EC2, or use the cached one. Pass if EC2 gives no description, which is logged. The
+        image is only checked if the pool names none, and the slots only for types with whole NVIDIA
+        GPUs or no GPU.
 
         Raises:
             ConfigurationError: a check fails, or the region lacks the type.
@@ -87,7 +88,8 @@ class UnknownTypes:
         """Return the description of a type, cached for a day or read from EC2.
 
         If the request fails or the answer is unreadable, log this and return None; EC2 is asked
-        again after SILENCE_TTL_MS. Raises ConfigurationError for a type that the region lacks.
+        again after SILENCE_TTL_MS. Raises ConfigurationError for a type that the region lacks; the
+        error is not cached.
         """
         until_ms, description = self._descriptions.get(name, (0, None))
         if self._clock() < until_ms:
@@ -110,12 +112,18 @@ class UnknownTypes:
 
 
 def _is_known(name: str) -> bool:
-    """Whether the catalogue contains the type, or the type's family without GPUs."""
+    """Whether the catalogue contains the type, or lists the type's family as without GPUs.
+
+    The family is the part of the name before the point. EC2 is not asked.
+    """
     return name in GPU_TYPES or name.partition(".")[0] in CPU_FAMILIES
 
 
 def _parse(described: dict[str, Any]) -> _TypeDescription:
-    """Parse a type of EC2's DescribeInstanceTypes. Raises KeyError."""
+    """Parse a type of EC2's DescribeInstanceTypes.
+
+    A type without GPUs has no entries in `gpus`. Raises KeyError if a required field is missing.
+    """
     gpus: dict[str, int] = {}
     for item in described.get("GpuInfo", {}).get("Gpus", ()):
         gpus[item["Manufacturer"]] = gpus.get(item["Manufacturer"], 0) + int(item["Count"])
@@ -124,9 +132,10 @@ def _parse(described: dict[str, Any]) -> _TypeDescription:
 
 
 def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
-    """Return a type's network cards.
+    """Return a type's network cards, with the numbers of cards and of EFAs.
 
-    Return None unless the type has EFAs on all cards, or all but the first.
+    Return None unless the type has EFAs on all cards, or all but the first. Missing fields count as
+    a single card and no EFA.
     """
     cards = int(network.get("MaximumNetworkCards", 1))
     adapters = min(cards, int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
@@ -135,7 +144,11 @@ def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
 
 
 def _check_image(name: str, description: _TypeDescription) -> None:
-    """Raise ConfigurationError if the default image does not support the type's hardware."""
+    """Raise ConfigurationError if the default image does not support the type's hardware.
+
+    The image supports processors with IMAGE_ARCHITECTURE, and GPUs of NVIDIA or no GPUs. `name` is
+    the instance type's, for the message.
+    """
     remedy = "use another type, or name an image for it in provider.image_id"
     if IMAGE_ARCHITECTURE not in description.architectures:
         has = ", ".join(description.architectures)
@@ -154,7 +167,8 @@ def _check_image(name: str, description: _TypeDescription) -> None:
 def _check_slots(name: str, gpus: int, slots: int, settings: Ec2Settings) -> None:
     """Raise ConfigurationError if an agent with `gpus` GPUs would not offer `slots` slots.
 
-    Each GPU is a slot. An agent without GPUs offers a slot if the pool allows CPU slots, else none.
+    Each GPU is a slot. An agent without GPUs offers one slot if the pool allows CPU slots, else
+    none. `name` is the instance type's, for the message.
     """
     offered = gpus or int(settings.cpu_slots_allowed)
     if slots == offered:

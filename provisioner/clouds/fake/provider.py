@@ -120,13 +120,16 @@ class FakeMachine:
         return self.gone_ms is None or now_ms < self.gone_ms
 
     def is_agent_up(self, now_ms: int) -> bool:
-        """Whether the machine's agent runs at `now_ms`: booted and not asked to end."""
+        """Whether the machine's agent runs at `now_ms`: booted, not asked to end and not gone."""
         is_asked = self.asked_ms is not None and now_ms >= self.asked_ms
         is_up = self.boots_ms is not None and now_ms >= self.boots_ms
         return is_up and not is_asked and self.is_billed(now_ms)
 
     def cost(self, now_ms: int) -> float:
-        """Return the machine's cost in dollars from the launch to `now_ms` or to an earlier end."""
+        """Return the machine's cost in dollars from the launch to `now_ms` or to an earlier end.
+
+        An unknown price counts as 0. The time is not rounded.
+        """
         until_ms = now_ms if self.gone_ms is None else min(now_ms, self.gone_ms)
         return (until_ms - self.launched_ms) / MS_PER_HOUR * self.offering.price_per_hour
 
@@ -169,18 +172,21 @@ class FakeCloud:
     _outcomes: dict[str, _Outcome] = field(default_factory=dict)
 
     def offerings(self) -> tuple[Offering, ...]:
-        """Return the catalog."""
+        """Return the catalog, with prices, unchanged. Faults of `rules` do not apply."""
         return self.catalog
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch machines by the rules, capacity and quota; return visible and hidden machines.
 
-        A repeated token launches nothing, and returns the machines of the first request. A repeated
-        request tries a failed launch again, unless `rules.under_way_ms` is above 0.
+        As many machines as available are launched, at least 1. A repeated token launches nothing,
+        and returns the machines of the first request, with the present status, ended ones included.
+        A repeated request tries a failed launch again. If `rules.under_way_ms` is above 0, a failed
+        launch is not tried again: its error is raised after this time, and again at each call.
 
         Raises:
             ThrottlingError: by chance, nothing is launched.
-            OutcomeUnknown: by chance, before or after the machines were launched.
+            OutcomeUnknown: by chance, before or after the machines were launched; also by chance
+                for a repeated token.
             LaunchUnderWay: `rules.under_way_ms` is not over.
             TokenReused: the token belongs to a different request.
             NoCapacity: nothing is left, or too few for a `together` request.
@@ -208,8 +214,9 @@ class FakeCloud:
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List the visible machines, with statuses that are up to `rules.stale_ms` old.
 
-        Machines stay in the list for ENDED_INSTANCE_TTL_MS after their end. Raises ThrottlingError
-        by chance.
+        Machines stay in the list, as TERMINATED, for ENDED_INSTANCE_TTL_MS after their end. One age
+        is sampled for the whole list. A status is never older than the machine's launch. Raises
+        ThrottlingError by chance.
         """
         self._throttle_by_chance()
         now_ms = self.clock()
@@ -226,7 +233,8 @@ class FakeCloud:
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to end machines; ignore unknown machines and machines that are not visible yet.
 
-        Raises ThrottlingError by chance; then no machine ends.
+        An end takes `rules.ending_ms`. A repeated request for a machine changes nothing. Raises
+        ThrottlingError by chance; then no machine ends.
         """
         self._throttle_by_chance()
         now_ms = self.clock()
@@ -247,8 +255,8 @@ class FakeCloud:
     def shut_down(self, name: str) -> None:
         """Begin to end a machine, which takes `rules.ending_ms`.
 
-        An earlier scheduled end stays. Do nothing if the end was requested before. Raises KeyError
-        for an unknown machine.
+        The agent stops at once. An earlier scheduled end stays. Do nothing if the end was requested
+        before. A machine that is not visible yet ends too. Raises KeyError for an unknown machine.
         """
         machine, now_ms = self.machines[name], self.clock()
         if machine.asked_ms is None or now_ms < machine.asked_ms:
@@ -260,14 +268,15 @@ class FakeCloud:
         """Take a spot or on-demand machine away, `notice_ms` after a notice now.
 
         With None, the machine is gone at once, without a notice. An earlier scheduled end and
-        notice are replaced. Raises KeyError for an unknown machine.
+        notice are replaced, also of a machine that is already gone. Raises KeyError for an unknown
+        machine.
         """
         machine, now_ms = self.machines[name], self.clock()
         machine.notice_at_ms = None if notice_ms is None else now_ms
         machine.gone_ms = now_ms + (notice_ms or 0)
 
     def recommend_rebalance(self, name: str) -> None:
-        """Let the list recommend replacing a machine, from now on.
+        """Let the list recommend replacing a machine, from now on. The machine itself goes on.
 
         Raises KeyError for an unknown machine.
         """
@@ -279,7 +288,7 @@ class FakeCloud:
         return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 
     def total_cost(self) -> float:
-        """Return the cost in dollars of all machines so far."""
+        """Return the cost in dollars of all machines so far, ended machines included."""
         now_ms = self.clock()
         return sum(machine.cost(now_ms) for machine in self.machines.values())
 
@@ -305,6 +314,9 @@ class FakeCloud:
     def _launch_machines(self, request: IntentRow) -> tuple[str, ...]:
         """Add as many machines as available to `machines`; return the machines' ids.
 
+        At least one machine is added, and by chance (`rules.partial_share`) fewer than available.
+        After an error, no machine is added.
+
         Raises:
             ConfigurationError: the catalog lacks the offering.
             NoCapacity: no machine is available, or too few for a request that needs all together.
@@ -328,7 +340,8 @@ class FakeCloud:
     def _available_count(self, offering: Offering) -> int:
         """Return how many machines of an offering can be launched now, at least 1.
 
-        Capacity and quota without an entry are unlimited.
+        Capacity and quota without an entry are unlimited. The quota does not limit offerings with 0
+        slots. Machines count until they are gone.
 
         Raises:
             NoCapacity: the offering's capacity is used up.
@@ -347,7 +360,11 @@ class FakeCloud:
         return room
 
     def _new_machine(self, request: IntentRow, n: int) -> FakeMachine:
-        """Return a new machine, number `n` of a request, with a sampled fate; add nothing."""
+        """Return a new machine, number `n` (from 0) of a request, with a sampled fate; add nothing.
+
+        The boot and the end are sampled from `rules` with `random`. The id depends on the number of
+        machines so far. Capacity and quota do not matter.
+        """
         rules, now_ms = self.rules, self.clock()
         running_ms = now_ms + self._sample_between(rules.running_ms)
         boots_ms = running_ms + self._sample_between(rules.boot_ms)
@@ -372,7 +389,9 @@ class FakeCloud:
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
         """Return the machine with a sampled end, or unchanged if chance spares the machine.
 
-        Any machine may vanish. Only a spot machine may be interrupted, with or without a notice.
+        Any machine may vanish. Only a spot machine may be interrupted, with or without a notice. A
+        notice is given `rules.notice_ms` before the end, or at the launch if the machine lives for
+        a shorter time.
         """
         rules = self.rules
         if self._draw_fault(rules.vanishes_share):
@@ -407,7 +426,8 @@ class FakeCloud:
 def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
     """Return the entry of a machine in the cloud's list at `now_ms`.
 
-    The entry contains an interruption notice and a rebalance recommendation, if they are due.
+    The entry contains an interruption notice, with the time of the end, and a rebalance
+    recommendation, if they are due. The reason for an end is never given.
     """
     noticed = machine.notice_at_ms is not None and now_ms >= machine.notice_at_ms
     advised = machine.rebalance_at_ms is not None and now_ms >= machine.rebalance_at_ms

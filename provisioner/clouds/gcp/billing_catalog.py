@@ -109,16 +109,21 @@ class BillingCatalog:
     ) -> float:
         """Return the price of an instance type for an hour in dollars, or 0 if unknown.
 
-        The sum of the catalog's prices of vCPUs, memory and GPUs, or else the table's price. May
-        read the whole catalog from Google, once a day. `described` has machine types that the
-        built-in list lacks.
+        The sum of the catalog's prices of vCPUs, memory and GPUs, or else the table's price, which
+        is that of us-central1. May read the whole catalog from Google: once a day, or an hour after
+        a failure. A failure is only logged. `described` has machine types that the built-in list
+        lacks.
         """
         instance = parse_instance_type(instance_type)
         price = self._sum_of_parts(instance, market, region, described) if instance else 0.0
         return price or self._table.instance_hour(instance_type, market, region)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the price of a GiB of a boot disk for a month, from the table; 0 if unknown."""
+        """Return the price of a GiB of a boot disk for a month in dollars; 0 for an unknown type.
+
+        The price is that of us-central1 in the built-in table; the region is ignored. Google is not
+        asked.
+        """
         return self._table.disk_gib_month(disk_type, region)
 
     def _sum_of_parts(
@@ -127,7 +132,8 @@ class BillingCatalog:
         """Return the hourly price of a machine as the sum of the parts' prices in the catalog.
 
         Return 0 if the price of a part is unknown, the machine type is unknown, or the type is not
-        sold by parts.
+        sold by parts. The sum is in dollars, rounded to 6 digits. The catalog may be read from
+        Google (`_read_prices`).
         """
         machine = find_machine_type(instance.machine_type, described)
         if machine is None or not is_sold_by_parts(instance.machine_type):
@@ -146,8 +152,10 @@ class BillingCatalog:
     def _read_prices(self) -> Mapping[_Part, float]:
         """Return the cached prices of all parts, after reading the catalog if the cache is too old.
 
-        After a failed read, or one that takes more than READ_MS_MAX, log this and keep the former
-        prices for UNKNOWN_TTL_MS. Prices are kept for a day otherwise.
+        Prices are kept for PRICES_TTL_MS. A read that fails, or takes more than READ_MS_MAX, is
+        logged and raises nothing. The former prices, empty before the first success, are then
+        returned for UNKNOWN_TTL_MS without another read. Of several prices for a part, the highest
+        counts.
         """
         if self._clock() < self._until_ms:
             return self._prices
@@ -176,8 +184,9 @@ class BillingCatalog:
 def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
     """Yield the parts of machines with prices on a page of SKUs, once per region.
 
-    Skip SKUs of other markets, parts or units, and prices of 0. Raises KeyError or ValueError for
-    an unexpected form.
+    Skip SKUs of other markets, parts or units, and prices of 0. A part may be yielded several
+    times, with different prices. An unexpected form raises LookupError, TypeError, ValueError or
+    AttributeError, after the earlier parts were yielded.
     """
     for sku in page.get("skus", ()):
         market = _MARKETS.get(sku.get("category", {}).get("usageType", ""))
@@ -196,7 +205,8 @@ def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
 def _part_name(description: str) -> tuple[str, str] | None:
     """Return the kind (`Core`, `Ram` or `GPU`) and the name of the part in a SKU's description.
 
-    Return None for other SKUs, such as commitments and sole-tenant nodes.
+    The name is the machine's series in lower case, or the type of a GPU. Return None for other
+    SKUs, such as commitments and sole-tenant nodes, and for unlisted GPUs.
     """
     machine = _MACHINE.fullmatch(description)
     if machine is not None:
@@ -207,6 +217,10 @@ def _part_name(description: str) -> tuple[str, str] | None:
 
 
 def _unit_price(expression: Mapping[str, Any]) -> float:
-    """Return the price of a unit in dollars, from the last tier, which is the only tier."""
+    """Return the price of a unit in dollars, from the last tier, which is the only tier.
+
+    Missing units or nanos count as 0. An unexpected form, such as no tier, raises LookupError,
+    TypeError, ValueError or AttributeError.
+    """
     price = expression["tieredRates"][-1]["unitPrice"]
     return int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9

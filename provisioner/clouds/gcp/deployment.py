@@ -15,7 +15,8 @@ def add_deployment(
     The pool's project, region or zone, name prefix and service account take precedence. A pool with
     its own network keeps its network settings. Any other pool gets the deployment's network and
     choice of public addresses, and additionally the deployment's network tags, which select the
-    firewall rules of that network. Labels and the KMS key are the deployment's.
+    firewall rules of that network. Labels and the KMS key are the deployment's. A value that
+    neither has is "" or empty; a missing project is no error here.
 
     Args:
         settings: the pool's settings.

@@ -103,7 +103,9 @@ _SPACES: Final = re.compile(r"\s+")
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
     """Return the CloudError for an error code, or for the HTTP status of an unlisted code.
 
-    Without either, the error is an OutcomeUnknown if the status is 500 or above, else a CloudError.
+    If neither is listed, the error is an OutcomeUnknown if the status is 500 or above, else a plain
+    CloudError. The text has the code, or the status for the code "", and the message, shortened and
+    with masked tokens. Nothing is raised.
     """
     cls = CODES.get(code) or _STATUSES.get(status)
     if cls is None:
@@ -114,8 +116,9 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 def answer_error(status: int, answer: Any) -> CloudError:
     """Return the CloudError for a response with an error status and any JSON content.
 
-    Of several errors, return the one most likely to succeed on retry. Content without errors is
-    classified by the status.
+    Of several errors, return the first in the order of _BEST_TO_RETRY_FIRST. An OutcomeUnknown
+    comes last. An error object without a list is classified by its own status and message. Any
+    other content, also None, is classified by the HTTP status alone. Nothing is raised.
     """
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):
@@ -134,9 +137,10 @@ def answer_error(status: int, answer: Any) -> CloudError:
 def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
     """Return the error of operations that launched nothing: the best to retry. Raise nothing.
 
-    An unlisted code or an OutcomeUnknown becomes a CloudError, because the operations are over and
-    launched nothing. Too few instances, or no error at all, become NoCapacity; other causes precede
-    it.
+    Of several errors, the first in the order of _BEST_TO_RETRY_FIRST counts. An unlisted code or an
+    OutcomeUnknown becomes a plain CloudError, because the operations are over and launched nothing.
+    The code MIN_COUNT_NOT_REACHED (too few instances) counts only without any other error, as
+    NoCapacity. No error at all is NoCapacity too.
     """
     texts = [(str(error.get("code") or ""), str(error.get("message") or "")) for error in errors]
     causes = [item for item in texts if item[0] != MIN_COUNT_NOT_REACHED] or texts
@@ -152,14 +156,18 @@ def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
 
 
 def is_caller_refused(error: CloudError) -> bool:
-    """Whether Compute Engine refuses every request of the caller now: throttled or not allowed."""
+    """Whether Compute Engine refuses every request of the caller now: throttled or not allowed.
+
+    The class of the error decides, ThrottlingError or NotAllowed.
+    """
     return isinstance(error, ThrottlingError | NotAllowed)
 
 
 def error_text(code: str, message: str) -> str:
     """Return an error's text for users: the code and up to MESSAGE_CHARACTERS_MAX of the message.
 
-    Access tokens are masked.
+    Google's access tokens are masked, and white space is joined to single spaces. A shortened
+    message ends with "...". Without a message, return the code alone.
     """
     text = _SPACES.sub(" ", _TOKEN.sub(MASK, message)).strip()
     if len(text) > MESSAGE_CHARACTERS_MAX:

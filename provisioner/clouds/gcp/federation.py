@@ -20,8 +20,12 @@ _IDENTITY_URL = "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Ver
 def federated_credentials(provider: str, account: str) -> Any:
     """Return credentials of a Google service account for the AWS role in the environment.
 
-    No request is made yet: the credentials are requested at first use and again before they expire.
-    `DETCLOUD_STS_ENDPOINT` and `DETCLOUD_IAM_ENDPOINT` replace Google's services.
+    The role's keys and region must be in the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    AWS_SESSION_TOKEN and AWS_REGION or AWS_DEFAULT_REGION, as in a Lambda function. The keys of an
+    instance's or a container's role are not used. No request is made yet: the credentials are
+    requested at first use and again before they expire. Without the variables, the first use fails
+    with a GoogleAuthError. `DETCLOUD_STS_ENDPOINT` and `DETCLOUD_IAM_ENDPOINT` replace Google's
+    services.
 
     Args:
         provider: `//iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/

@@ -47,11 +47,11 @@ Authorize = Callable[[str, str], Mapping[str, str]]
 def create_compute_api(credentials: Any = None) -> "GoogleApi":
     """Create an API for Compute Engine calls, with paths that begin with a project.
 
-    No call is made.
+    No call is made. A call raises OutcomeUnknown after ANSWER_SECONDS_MAX without an answer.
 
     Without `credentials`, the environment's credentials are loaded at the first call.
-    DETCLOUD_COMPUTE_ENDPOINT replaces Google's address, which then gets no credentials unless
-    DETCLOUD_STS_ENDPOINT is set too.
+    DETCLOUD_COMPUTE_ENDPOINT replaces Google's address, which then gets no credentials, unless
+    `credentials` are given and DETCLOUD_STS_ENDPOINT is set. The variables are read now.
     """
     pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
@@ -64,9 +64,10 @@ def create_compute_api(credentials: Any = None) -> "GoogleApi":
 def create_billing_api(credentials: Any = None) -> "GoogleApi":
     """Create an API for the Cloud Billing Catalog, with a short timeout; make no call yet.
 
-    Without `credentials`, the environment's credentials are loaded at the first call.
-    DETCLOUD_BILLING_ENDPOINT replaces Google's address, which then gets no credentials unless
-    DETCLOUD_STS_ENDPOINT is set too.
+    A call raises OutcomeUnknown after CATALOGUE_SECONDS_MAX without an answer. Without
+    `credentials`, the environment's credentials are loaded at the first call.
+    DETCLOUD_BILLING_ENDPOINT replaces Google's address, which then gets no credentials, unless
+    `credentials` are given and DETCLOUD_STS_ENDPOINT is set. The variables are read now.
     """
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")
@@ -109,8 +110,9 @@ class _CredentialHeaders:
     def __call__(self, method: str, url: str) -> Mapping[str, str]:
         """Return the authorization headers of a request.
 
-        Load the environment's credentials at the first call if none were given, and request a token
-        if the last one has expired. Raises GoogleAuthError.
+        Load the environment's credentials at the first call if none were given, and keep them.
+        Request a token at the first call and after the last token has expired. Raises
+        GoogleAuthError if no credentials exist or no token is returned; the next call tries again.
         """
         if self._credentials is None:
             self._credentials, _ = default_credentials(scopes=(SCOPE,))
@@ -131,31 +133,37 @@ class GoogleApi:
         self._url = root
 
     def close(self) -> None:
-        """Close all idle connections. Later calls open new ones."""
+        """Close all idle connections. Requests in progress go on, and later calls reconnect."""
         self._pool.clear()
 
     def get(self, path: str, **query: Any) -> JsonObject:
-        """Return the JSON object of the resource at a path. Raises CloudError."""
+        """Return the JSON object of the resource at a path below the root; `query` is in the URL.
+
+        The request is sent once, without retries. Raises CloudError, also for a missing resource.
+        """
         return self._send("GET", path, query)
 
     def post(self, path: str, body: JsonObject, **query: Any) -> JsonObject:
         """Request a creation with the parameters in `body`; return the operation.
 
-        Raises CloudError; after OutcomeUnknown, the request may have been executed.
+        The operation may not be over. The request is sent once, without retries; `query` is in the
+        URL. Raises CloudError; after OutcomeUnknown, the request may have been executed.
         """
         return self._send("POST", path, query, json.dumps(body, separators=(",", ":")).encode())
 
     def delete(self, path: str) -> JsonObject:
         """Request the deletion of the resource at a path; return the operation.
 
-        Raises CloudError, also for a missing resource.
+        The operation may not be over. The request is sent once, without retries. Raises CloudError,
+        also for a missing resource; after OutcomeUnknown, the deletion may have been requested.
         """
         return self._send("DELETE", path, {})
 
     def read_pages(self, path: str, **query: Any) -> Iterator[JsonObject]:
         """Read a list page by page, and yield the pages, at least a single page.
 
-        Raises CloudError for a page that cannot be read.
+        Each page is requested when the caller needs it; `query` is in each URL. Raises CloudError
+        for a page that cannot be read, after the earlier pages were yielded.
         """
         token = ""
         while True:
@@ -170,10 +178,12 @@ class GoogleApi:
     ) -> JsonObject:
         """Send a request and return the JSON object of the response. A request is never retried.
 
+        Redirects are not followed.
+
         Raises:
             NotAllowed: no credentials are usable.
             OutcomeUnknown: Google did not answer, the response is no JSON object, or the token
-                service failed for a moment.
+                service failed for a moment. In the last case, the request was not sent.
             CloudError: the response has an error status; the class depends on the code.
         """
         url = f"{self._url}/{quote(path)}?{urlencode({'prettyPrint': 'false', **query})}"

@@ -19,7 +19,12 @@ _ESCAPE: Final = re.compile(r"_([0-9a-f]{2})")
 
 
 def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
-    """Encode tags as labels; a long tag becomes several labels `KEY`, `KEY-1`, `KEY-2`."""
+    """Encode tags as labels; a long tag becomes several labels `KEY`, `KEY-1`, `KEY-2`.
+
+    In values, each byte other than lowercase letters, digits and `-` becomes `_` and two
+    hexadecimal digits. A part has up to VALUE_CHARACTERS_MAX characters. Keys are not encoded or
+    checked.
+    """
     labels = {}
     for key, text in tags.items():
         value = "".join(chr(code) if code in _PLAIN else f"_{code:02x}" for code in text.encode())
@@ -32,7 +37,8 @@ def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
 def from_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return an instance's tags: OWN_TAGS decoded from labels, and other labels unchanged.
 
-    An own tag without a label is absent. The labels of a long tag are joined.
+    An own tag without a label is absent. The labels of a long tag are joined, and absent
+    themselves. Invalid escapes stay, and bytes that are not valid UTF-8 are replaced.
     """
     tags, parts = {}, set()
     for key in OWN_TAGS:
@@ -49,7 +55,11 @@ def from_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def label_filter(labels: Mapping[str, str]) -> str:
-    """Return the filter of a list request for instances with all of the given labels."""
+    """Return the filter of a list request for instances with all of the given labels.
+
+    Return "", which filters nothing, without labels. A filter by a full part of a long tag also
+    matches longer tags, so the caller compares the decoded tags.
+    """
     return " ".join(f'(labels.{key} = "{value}")' for key, value in labels.items())
 
 
@@ -59,6 +69,9 @@ def _part_key(key: str, number: int) -> str:
 
 
 def _unescape(value: str) -> str:
-    """Decode the text of a tag; bytes that are not valid UTF-8 are replaced."""
+    """Decode the text of a tag; bytes that are not valid UTF-8 are replaced.
+
+    A `_` without two lowercase hexadecimal digits stays.
+    """
     data = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
     return data.encode("latin-1", "replace").decode("utf-8", "replace")

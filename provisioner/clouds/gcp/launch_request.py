@@ -135,8 +135,9 @@ class GceSettings:
     def default_offering(self) -> Offering:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
-        The name is `TYPE/MARKET`. The offering has any zone and no price. Raises ConfigurationError
-        if the number of slots is unknown.
+        The name is `TYPE/MARKET`. The offering has any zone and no price. The slots are
+        `instance_slots`, or else those of the machine type. Raises ConfigurationError if the number
+        of slots is unknown.
         """
         described = self.machine_types
         name = str(self.instance_type.instance_type(described))
@@ -154,7 +155,8 @@ _SETTINGS = lazy_adapter(GceSettings)
 def parse_section(section: str) -> GceSettings:
     """Parse a pool's Compute Engine settings from JSON; "" gives the defaults.
 
-    Raises ConfigurationError for invalid JSON or a wrong value, naming the first field.
+    Unknown fields are ignored. The deployment's values are not added. Raises ConfigurationError for
+    invalid JSON or a wrong value, naming the first field.
     """
     try:
         return _SETTINGS().validate_json(section or "{}")
@@ -179,8 +181,9 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
     """Return the bulk insert for a launch attempt; call nothing.
 
     A `together` request is launched in one zone, completely or not at all. Other requests get as
-    many instances as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the
-    request or the settings, in this order, limits the launch to that zone.
+    many instances as available, at least 1 and at most INSTANCES_MAX, in any zones. The first zone
+    that the offering, the request or the settings name limits the launch to that zone. A repeated
+    request gives the same parameters, if settings and script are the same.
 
     Args:
         request: the launch attempt.
@@ -241,12 +244,15 @@ def is_named_by(name: str, request: IntentRow) -> bool:
 
 
 def _token_digest(request: IntentRow) -> str:
-    """Return a digest of the launch's token."""
+    """Return _TOKEN_DIGITS hexadecimal digits of a digest of the launch's token."""
     return hashlib.sha256(request.token.encode()).hexdigest()[:_TOKEN_DIGITS]
 
 
 def _request_digest(request: IntentRow) -> str:
-    """Return a digest of the request without the price, which may change between attempts."""
+    """Return a digest of the request without the price, which may change between attempts.
+
+    The offering's name and slots, and the time of the request, do not matter either.
+    """
     offering = request.offering
     parts = [
         *(request.id, request.cluster, request.pool, request.count, request.section),
@@ -263,7 +269,9 @@ def instance_tags(request: IntentRow) -> dict[str, str]:
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
     """Return the labels of an instance and of the disk, by key.
 
-    Custom labels cannot replace the labels of the cluster, the pool, the launch and the owner.
+    Labels of `base_config` precede labels of the deployment. Neither can replace the labels of the
+    cluster, the pool, the launch and the owner. The owner's label is that of the settings, with the
+    cluster as value if the settings give none. Tags are encoded by `to_labels`.
     """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
@@ -275,12 +283,13 @@ def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]
 def instance_properties(request: IntentRow, settings: GceSettings, script: bytes) -> dict[str, Any]:
     """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata, labels.
 
-    The pool's settings take precedence over its `base_config`. All disks are deleted with the
-    instance, unless `base_config` keeps an additional disk.
+    The pool's settings take precedence over its `base_config`; fields that only `base_config` has
+    are kept unchecked. Network tags of both are joined. All disks are deleted with the instance,
+    unless `base_config` keeps an additional disk.
 
     Raises:
         ConfigurationError: the machine type or accelerator is invalid, the script is too long, or a
-            subnetwork is given by name and no region is known.
+            subnetwork is given and no region is known.
     """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
@@ -318,7 +327,8 @@ def _boot_disk(
 ) -> dict[str, Any]:
     """Return the boot disk of an instance, which is deleted with the instance.
 
-    The image and the disk type have defaults. The deployment's KMS key encrypts the disk, if set.
+    Without an image in the settings, the image is IMAGE_DEFAULT. Without a disk type, the type
+    depends on the machine type. The deployment's KMS key encrypts the disk, if set.
     """
     disk: dict[str, Any] = {
         "boot": True,
@@ -341,8 +351,10 @@ def _boot_disk(
 def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
     """Return the network interfaces of `base_config`, the first adapted to the pool's settings.
 
-    Without interfaces and settings, return one interface in NETWORK_DEFAULT without an external
-    address. Raises ConfigurationError if a subnetwork is given by name and no region is known.
+    The settings' network, subnetwork and external address replace those of the first interface.
+    Further interfaces stay. Without interfaces and settings, return one interface in
+    NETWORK_DEFAULT without an external address. Raises ConfigurationError if a subnetwork is given
+    and no region is known.
     """
     base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
@@ -370,8 +382,9 @@ def _subnetwork_path(name: str, region: str) -> str:
 def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
     """Return the metadata items of `base_config` with the startup script, which cannot be replaced.
 
-    The project's SSH keys are blocked unless `base_config` allows them. Raises ConfigurationError
-    for a script longer than STARTUP_SCRIPT_BYTES_MAX.
+    The project's SSH keys are blocked unless `base_config` allows them. Of several items with a
+    key, the last counts. Raises ConfigurationError for a script longer than
+    STARTUP_SCRIPT_BYTES_MAX.
     """
     if len(script) > STARTUP_SCRIPT_BYTES_MAX:
         text = f"the boot script has {len(script)} bytes; Compute Engine takes"
@@ -393,9 +406,10 @@ def _scheduling(
     """Return the scheduling options of an instance: the market, maintenance and restarts.
 
     A spot instance is deleted when preempted. With `extended_preemption_notice`, a spot instance
-    gets a longer notice. An on-demand instance migrates for maintenance, or does what the base
-    configuration says. A machine that cannot migrate, for example with GPUs, is terminated. Compute
-    Engine restarts no instance; the provisioner launches replacements.
+    gets a longer notice. An on-demand instance migrates for maintenance, unless `base_config` sets
+    another `onHostMaintenance`. A machine that cannot migrate, for example with GPUs, is
+    terminated in any case. Compute Engine restarts no instance; the provisioner launches
+    replacements.
     """
     if request.offering.market is Market.SPOT:
         spot: dict[str, Any] = {

@@ -35,8 +35,9 @@ class OfferingPrices:
         """Return the pool's offerings with hourly prices in dollars.
 
         An offering without a price in the settings gets the list price with disk and address, or 0
-        if unknown. Results are cached for PRICES_TTL_MS. Raises ConfigurationError for invalid
-        settings.
+        if unknown. Results, also unknown prices, are cached for PRICES_TTL_MS; errors are not. The
+        source of prices may ask Google. Raises ConfigurationError for invalid settings, also if all
+        offerings have prices.
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
@@ -53,7 +54,9 @@ class OfferingPrices:
     def _price(self, offering: Offering, settings: GceSettings) -> float:
         """Return an offering's hourly price in dollars with disk and address, or 0 if unknown.
 
-        Raises ConfigurationError if no region is known.
+        The list price alone counts if the price of the disk is unknown. The address counts if the
+        settings give instances a public address. The result is rounded to 6 digits. Raises
+        ConfigurationError if no region is known.
         """
         region = settings.place
         price = self._prices.instance_hour(

@@ -51,7 +51,9 @@ class BulkResult(NamedTuple):
     def error(self) -> CloudError:
         """Return the error to report if nothing was launched: the best to retry of `errors`.
 
-        Return NoCapacity without errors.
+        Of `errors`, the first in the order of the classes in errors._BEST_TO_RETRY_FIRST counts.
+        An unlisted code or a failure within Google is a plain CloudError, never an OutcomeUnknown.
+        Return NoCapacity without errors. Nothing is raised.
         """
         return operation_error(self.errors)
 
@@ -59,7 +61,8 @@ class BulkResult(NamedTuple):
 def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObject | None:
     """Find the operation of the bulk insert with a request id, in any zone or region.
 
-    Return None if no such operation is listed. Raises CloudError if the list cannot be read.
+    Return None if no operation with this id is listed: the request did not arrive, or Compute
+    Engine has forgotten it. Raises CloudError if the list cannot be read.
     """
     wanted = f'(clientOperationId = "{request_id}") (operationType = "{BULK_INSERT}")'
     return next(iter(_read_operations(api, project, wanted)), None)
@@ -68,8 +71,9 @@ def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObjec
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
     """Read the result of a bulk insert so far, without waiting for the end.
 
-    Raises CloudError if the operations cannot be read. Failed operations raise no error: the
-    result has their errors.
+    The result is over if the bulk insert is done, and all instances that it reports as created are
+    listed, or all were deleted again as too few. Raises CloudError if the operations cannot be
+    read. Failed operations raise no error: the result has their errors.
 
     Args:
         api: the API of Compute Engine.
@@ -101,7 +105,7 @@ def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "
 
     Only the latest PAGE_SIZE operations of the types in _ENDS are read, in one request: ends that
     the provisioner did not request. The result has no entry for an instance without an operation on
-    this page. Raises CloudError.
+    this page, so it may be empty. The request is also sent without names. Raises CloudError.
     """
     types = " OR ".join(f'(operationType = "{kind}")' for kind in _ENDS)
     wanted = set(names)
@@ -133,20 +137,24 @@ class EndOperation(NamedTuple):
 
 
 def operation_place(operation: JsonObject) -> str:
-    """Return the location in an operation's path: `zones/ZONE` or `regions/REGION`."""
+    """Return the location in an operation's path: `zones/ZONE` or `regions/REGION`.
+
+    Raises KeyError for an operation with neither.
+    """
     kind = "zone" if "zone" in operation else "region"
     return f"{kind}s/{last_segment(operation[kind])}"
 
 
 def last_segment(url: str) -> str:
-    """Return the name at the end of a resource's URL."""
+    """Return the name at the end of a resource's URL; a text without "/" is returned unchanged."""
     return url.rpartition("/")[2]
 
 
 def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
     """Return all operations that match the filter `wanted`, in all zones and regions.
 
-    Raises CloudError.
+    All pages are read from Compute Engine. Empty without a match. Raises CloudError for a page that
+    cannot be read.
     """
     path = f"{project}/aggregated/operations"
     pages = api.read_pages(path, filter=wanted, maxResults=PAGE_SIZE)
@@ -154,7 +162,7 @@ def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObje
 
 
 def _operations(page: JsonObject) -> list[JsonObject]:
-    """Return the operations of a page, from all zones and regions."""
+    """Return the operations of a page, from all zones and regions; empty without operations."""
     return [
         operation
         for scope in page.get("items", {}).values()
@@ -163,7 +171,7 @@ def _operations(page: JsonObject) -> list[JsonObject]:
 
 
 def _target(operation: JsonObject) -> LaunchedInstance:
-    """Return the instance that an operation is about."""
+    """Return the instance that an operation is about; name and zone are "" if missing."""
     zone = last_segment(operation.get("zone", ""))
     return LaunchedInstance(last_segment(operation.get("targetLink", "")), zone)
 
@@ -176,7 +184,10 @@ def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
 
 
 def _is_rolled_back(operation: JsonObject) -> bool:
-    """Whether Compute Engine deletes or has deleted the created instances, as too few."""
+    """Whether Compute Engine deletes or has deleted the created instances, as too few.
+
+    The operation's errors and statuses of zones decide; nothing is read from Compute Engine.
+    """
     if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in _errors(operation)):
         return True
     return any(
@@ -186,7 +197,7 @@ def _is_rolled_back(operation: JsonObject) -> bool:
 
 
 def _created_count(operation: JsonObject) -> int:
-    """Return the number of instances that a bulk insert reports as created."""
+    """Return the number of instances that a bulk insert reports as created; 0 without a report."""
     return sum(
         int(location_status.get("createdVmCount", 0))
         for location_status in _location_statuses(operation)

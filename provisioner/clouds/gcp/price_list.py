@@ -78,11 +78,12 @@ class PriceSource(Protocol):
     ) -> float:
         """Return the price of an instance type for an hour, or 0 if unknown.
 
-        `described` has machine types that the catalogue lacks.
+        `described` has machine types that the catalogue lacks. The price may be that of another
+        region or market. Failed requests for prices raise nothing.
         """
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the price of a GiB of a boot disk for a month, or 0 if unknown."""
+        """Return the price of a GiB of a boot disk for a month, or 0 for an unknown disk type."""
 
 
 class PriceTable:
@@ -97,8 +98,9 @@ class PriceTable:
     ) -> float:
         """Return the price in us-central1 of an instance type for an hour, or 0 if unknown.
 
-        Use the machine's on-demand price if its spot price is unknown. `region` and `described` are
-        ignored.
+        The price includes attached accelerators, and is 0 if the price of one is unknown. Use the
+        machine's on-demand price if its spot price is unknown; accelerators keep the price of the
+        market. `region` and `described` are ignored. The price is in dollars, rounded to 6 digits.
         """
         instance = parse_instance_type(instance_type)
         if instance is None:
@@ -112,12 +114,19 @@ class PriceTable:
         return round(price if machine.price(market) else machine.on_demand + more, 6)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the price in us-central1 of a GiB of a boot disk for a month, or 0 if unknown."""
+        """Return the price in us-central1 of a GiB of a boot disk for a month, or 0 if unknown.
+
+        The price is in dollars; `region` is ignored.
+        """
         return _DISKS.get(disk_type, 0.0)
 
 
 def _machine_prices(machine_type: str) -> _Prices | None:
-    """Return the prices of a machine without extra accelerators. Return None if unknown."""
+    """Return the hourly prices of a machine without extra accelerators. Return None if unknown.
+
+    The accelerators that belong to the machine type are included. The price of an N1 type is the
+    sum for vCPUs and memory. The spot price is 0 if unknown.
+    """
     known = _MACHINES.get(machine_type)
     if known is not None or machine_type not in N1_TYPES:
         return known

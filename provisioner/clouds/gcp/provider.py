@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +31,7 @@ from provisioner.clouds.gcp.launch_request import (
     is_named_by,
     parse_section,
 )
+from provisioner.clouds.gcp.listed_instances import check_reachable, epoch_ms, to_cloud_instance
 from provisioner.clouds.gcp.offering_prices import OfferingPrices
 from provisioner.clouds.gcp.operations import (
     BulkResult,
@@ -62,21 +62,6 @@ BOOT_LOG_BYTES = 64 * 1024
 NAMES_IN_FILTER_MAX = 20
 PROVIDERS_MAX = 256
 
-# TERMINATED means stopped in Compute Engine: the disk still costs money. Deleted instances are not
-# listed.
-_STATUS = {
-    "PENDING": InstanceStatus.STARTING,
-    "PROVISIONING": InstanceStatus.STARTING,
-    "STAGING": InstanceStatus.STARTING,
-    "RUNNING": InstanceStatus.RUNNING,
-    "PENDING_STOP": InstanceStatus.STOPPING,
-    "STOPPING": InstanceStatus.STOPPING,
-    "SUSPENDING": InstanceStatus.STOPPING,
-    "STOPPED": InstanceStatus.STOPPED,
-    "SUSPENDED": InstanceStatus.STOPPED,
-    "TERMINATED": InstanceStatus.STOPPED,
-    "DEPROVISIONING": InstanceStatus.TERMINATING,
-}
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
 # The fields exclude metadata, which has a boot script of 100 kB for each instance.
 _INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
@@ -126,7 +111,10 @@ class GceClouds:
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "GceCloud":
-        """Return a new provider for a pool's settings, without a check of the settings."""
+        """Return a new provider for a pool's settings, without a check of the settings.
+
+        All providers share one API, which is created by the first call. No request is made.
+        """
         return GceCloud(
             settings,
             self._render_script,
@@ -166,11 +154,12 @@ class GceCloud:
     def offerings(self) -> tuple[Offering, ...]:
         """Return the settings' offerings with prices, cached for an hour.
 
+        An unknown price is 0. A failed request for prices is logged, and built-in prices are used.
         If the settings list no offerings, return one offering of the settings' machine type.
 
         Raises:
-            ConfigurationError: the pool's section is invalid, or the slots of its machine type are
-                unknown.
+            ConfigurationError: the pool's section is invalid, no project or region is known, or the
+                settings list no offerings and the slots of the machine type are unknown.
         """
         return self._prices.offerings()
 
@@ -178,7 +167,9 @@ class GceCloud:
         """Launch instances by a bulk insert, or read the result of an earlier request.
 
         The first call begins the launch and usually raises LaunchUnderWay; a later call with the
-        same request returns the launched instances. A quota error names the quota to raise.
+        same request returns the launched instances, as STARTING, also after an instance has ended.
+        A request that was created REQUEST_KNOWN_MS ago or earlier searches the operations first,
+        and launches only if none is found. A quota error names the quota to raise.
 
         Raises:
             LaunchUnderWay: the operation is not over.
@@ -231,8 +222,10 @@ class GceCloud:
         """List the region's instances of a cluster, or of a single pool, by labels.
 
         Fill in the reason for an end and the time of an interruption, from Compute Engine's
-        operations. An instance may have disappeared since the last call with the same arguments. It
-        is listed once more, as TERMINATED, if an operation gives the reason for its end.
+        operations. A deleted instance is absent. An instance may have disappeared since the last
+        call of this object with the same arguments. It is listed once more, as TERMINATED, if an
+        operation gives the reason for its end. After an error while the operations are read, such
+        an instance is not listed again. The zones of the instances are cached for `terminate`.
 
         Raises:
             OutcomeUnknown: Compute Engine does not reach a zone of the region or does not answer.
@@ -241,14 +234,14 @@ class GceCloud:
         settings = self._pool_settings()
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         wanted = label_filter(to_labels(tags))
-        described = self._read_instances(settings, wanted, _check_reachable)
+        described = self._read_instances(settings, wanted, check_reachable)
         in_region = [
             item for item in described if region_of(last_segment(item["zone"])) == settings.place
         ]
         # The label filter also matches longer tags that begin with the wanted text.
         instances = [
             instance
-            for instance in map(_to_cloud_instance, in_region)
+            for instance in map(to_cloud_instance, in_region)
             if tags.items() <= instance.tags.items()
         ]
         self._zones |= {instance.id: instance.zone for instance in instances}
@@ -262,9 +255,16 @@ class GceCloud:
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete instances, up to CONNECTIONS_MAX at a time.
 
-        Ignore unknown and gone instances, and instances that Compute Engine is creating. The last
-        error is raised at the end. Stop early and raise the error if Compute Engine refuses the
-        caller, or does not respond to any request of a batch. Raises CloudError.
+        Ignore invalid and unknown ids, gone instances, and instances that Compute Engine is
+        creating; the caller repeats the call while an instance is listed. The zone of an instance
+        that this object has not listed is read first. An error of one instance does not stop the
+        others, and the last error is raised at the end. Stop early and raise the error if Compute
+        Engine refuses the caller (throttled or not allowed), or does not respond to any request of
+        a batch. Do not wait for the ends.
+
+        Raises:
+            ConfigurationError: the pool's section is invalid, or no project is known.
+            CloudError: a zone cannot be read, and nothing was deleted; or a deletion failed.
         """
         settings = self._pool_settings()
         zones = self._find_zones(settings, dict.fromkeys(ids))
@@ -297,7 +297,9 @@ class GceCloud:
         """Return the last BOOT_LOG_BYTES of the serial port's output.
 
         Return "" for an unknown or invalid id, for an instance that is gone or being created, and
-        without output. Raises CloudError for any other failed request.
+        without output. The zone of an instance that this object has not listed is read first.
+        Raises CloudError for any other failed request, and ConfigurationError for an invalid
+        section or without a project.
         """
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
@@ -310,12 +312,10 @@ class GceCloud:
         return ""
 
     def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Return the result of a bulk insert so far.
+        """Read the result of a bulk insert so far from Compute Engine, without waiting for the end.
 
-        Failed operations raise no error: the result has them.
-
-        Raises OutcomeUnknown if the result cannot be read, because the launch has been requested
-        already.
+        Failed operations raise no error: the result has their errors. Raises OutcomeUnknown for any
+        error of the requests, because the launch has been requested already.
         """
         try:
             return read_bulk_result(self._api, settings.project, operation)
@@ -360,8 +360,9 @@ class GceCloud:
         """Return the instances with the reasons for ends, plus instances that are gone.
 
         An instance in `gone` is included, as TERMINATED, if an operation gives the reason for its
-        end. The notice of a preempted instance is the end of its notice period. Operations are only
-        read if an instance ends or is gone. Raises CloudError.
+        end. The notice of a preempted instance is the end of its notice period. Without an
+        operation, an instance stays as it is. Operations are only read if an instance stops, has
+        stopped, ends or is gone. Raises CloudError.
         """
         asked = [instance.id for instance in instances if instance.status in _ENDING] + list(gone)
         ends = read_ends(self._api, settings.project, asked) if asked else {}
@@ -376,7 +377,7 @@ class GceCloud:
             if operation is not None:
                 notice_ms = None
                 if operation.is_preemption:
-                    notice_ms = _epoch_ms(operation.time) + NOTICE_SECONDS * 1000
+                    notice_ms = epoch_ms(operation.time) + NOTICE_SECONDS * 1000
                 instance = replace(instance, end=operation.end, notice_ms=notice_ms)
             with_ends.append(instance)
         return with_ends
@@ -384,8 +385,9 @@ class GceCloud:
     def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
         """Return the zone of each named instance that exists, cached or read by name.
 
-        Cached zones may be of instances that have ended. Invalid names are left out. Raises
-        CloudError if instances cannot be read.
+        Cached zones may be of instances that have ended. Invalid names, and names that Compute
+        Engine does not list, are left out. Zones are cached for the lifetime of this object, and
+        only uncached names cause requests. Raises CloudError if instances cannot be read.
         """
         valid = [name for name in names if _NAME.fullmatch(name)]
         unknown = [name for name in valid if name not in self._zones]
@@ -399,7 +401,8 @@ class GceCloud:
     def _complete_section(self, section: str) -> GceSettings:
         """Return a pool's settings, parsed from JSON and completed by the deployment.
 
-        Raises ConfigurationError for invalid settings or without a project.
+        Raises ConfigurationError for invalid settings, without a project, and for any error of the
+        deployment's completion.
         """
         settings = self._complete_settings(parse_section(section))
         if not settings.project:
@@ -410,38 +413,26 @@ class GceCloud:
     def _pool_settings(self) -> GceSettings:
         """Return the pool's Compute Engine settings, completed by the deployment.
 
-        Raises ConfigurationError.
+        The section is parsed at each call. Raises ConfigurationError for invalid settings or
+        without a project.
         """
         return self._complete_section(self._settings.section)
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         """Return the settings' offerings, or else an offering of the settings' machine type.
 
-        Without offerings, raises ConfigurationError for an invalid section, without a project, or
-        if the number of slots of the machine type is unknown.
+        No prices are added, and Compute Engine is not asked. Without offerings, raises
+        ConfigurationError for an invalid section, without a project, or if the number of slots of
+        the machine type is unknown.
         """
         return self._settings.offerings or (self._pool_settings().default_offering(),)
-
-
-def _check_reachable(page: JsonObject, region: str) -> None:
-    """Raise OutcomeUnknown if a page of a list lacks the instances of a zone in the region.
-
-    Otherwise, the instances of that zone would count as ended. Missing zones of other regions do
-    not matter.
-    """
-    missing = {last_segment(unreachable) for unreachable in page.get("unreachables", ())}
-    for scope, content in page.get("items", {}).items():
-        if content.get("warning", {}).get("code") == "UNREACHABLE":
-            missing.add(last_segment(scope))
-    in_region = sorted(name for name in missing if region_of(name) == region)
-    if in_region:
-        raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(in_region)}")
 
 
 def _check_operation(answer: JsonObject) -> JsonObject:
     """Return the response to a bulk insert unchanged.
 
-    Raises OutcomeUnknown if the response is no operation.
+    Raises OutcomeUnknown if the response lacks the fields of an operation: a name, a status, and a
+    zone or region. Whether the operation failed does not matter.
     """
     if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
         raise OutcomeUnknown("Compute Engine responded with no operation")
@@ -462,26 +453,16 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
 
 
 def _is_gone(error: CloudError) -> bool:
-    """Whether the error names an instance that does not exist, or is being created or deleted."""
+    """Whether the error names an instance that does not exist, or is being created or deleted.
+
+    The error's code decides: the part of the text before the first ":".
+    """
     return str(error).partition(":")[0] in _GONE
 
 
 def _already_exists(error: CloudError) -> bool:
-    """Whether the error means that an instance of the requested name exists already."""
+    """Whether the error means that an instance of the requested name exists already.
+
+    The error's code decides: the part of the text before the first ":".
+    """
     return str(error).partition(":")[0] in _ALREADY_EXISTS
-
-
-def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
-    """Convert an instance of Compute Engine's list. An unlisted status becomes UNKNOWN."""
-    return CloudInstance(
-        id=described["name"],
-        status=_STATUS.get(described["status"], InstanceStatus.UNKNOWN),
-        launched_ms=_epoch_ms(described["creationTimestamp"]),
-        tags=from_labels(described.get("labels", {})),
-        zone=last_segment(described["zone"]),
-    )
-
-
-def _epoch_ms(time: str) -> int:
-    """Convert a time in the format of RFC 3339 to epoch milliseconds."""
-    return int(datetime.fromisoformat(time).timestamp() * 1000)

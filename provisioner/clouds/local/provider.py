@@ -106,7 +106,9 @@ class LocalProcesses:
     def offerings(self) -> tuple[Offering, ...]:
         """Return the single offering `local`, with the slots from the settings.
 
-        Raises ConfigurationError for an invalid number of slots.
+        Without `instance_slots` in the settings, the offering has one slot. The offering is on
+        demand, without a zone and a price. Raises ConfigurationError unless the slots are an
+        integer from 1 to SLOTS_MAX.
         """
         slots = json.loads(self._section).get("instance_slots", 1)
         if not isinstance(slots, int) or not 0 < slots <= SLOTS_MAX:
@@ -116,15 +118,16 @@ class LocalProcesses:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Start the request's agents that were not started before; return the request's instances.
 
-        Create each instance's folder and record. Instance ids are derived from the token, so
-        instances from before a crash are recognized and not started again, ended ones included. A
-        repeated request returns the instances of the first request.
+        Create each instance's folder and record. All instances are launched, whatever the machine's
+        capacity. Instance ids are derived from the token, so instances from before a crash are
+        recognized and not started again, ended ones included, until their folders are deleted. A
+        repeated request returns the instances of the first request, with their present status.
 
         Raises:
             ConfigurationError: the offering has no slots.
             TokenReused: the token belongs to a different request.
             CloudError: an agent or a file could not be created; other agents of the request may
-                run.
+                run. A repeated request starts only the missing agents.
         """
         if request.offering.slots < 1:
             raise ConfigurationError(f"offering {request.offering.name} has no slots")
@@ -143,9 +146,11 @@ class LocalProcesses:
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List instances, after completing the ends of all instances in the folder.
 
-        Kill processes of instances that were terminated STOP_MS_MAX ago or whose agent died. Record
-        ends, and delete the folders of instances that ended an hour ago. Unreadable records are
-        skipped. Raises OSError if a record cannot be written.
+        The ends are completed for all clusters and pools, also for those that are not listed. Kill
+        processes of instances that were terminated STOP_MS_MAX ago or whose agent died. Record
+        ends, and delete the folders of instances that ended an hour ago; these are listed a last
+        time. Ended instances are TERMINATED. Notices in the folders are included. Unreadable
+        records are skipped. Raises OSError if a record cannot be written.
         """
         with _CHANGING:
             records = [
@@ -160,9 +165,9 @@ class LocalProcesses:
     def terminate(self, ids: Sequence[str]) -> None:
         """Record the requests for the instances' ends, and send SIGTERM to the agents.
 
-        Ignore unknown and ended instances, and repeated requests. After STOP_MS_MAX,
-        `list_instances` sends SIGKILL to the processes that are left. Raises OSError if a record
-        cannot be written.
+        Ignore unknown and ended instances, and repeated requests. Do not wait for the ends. After
+        STOP_MS_MAX, the next call of `list_instances` sends SIGKILL to the processes that are left.
+        Raises OSError if a record cannot be written; earlier ids in `ids` have been requested then.
         """
         with _CHANGING:
             for name in ids:
@@ -172,7 +177,11 @@ class LocalProcesses:
                     _send_signal(_agent_process(record), signal.SIGTERM)
 
     def boot_log(self, instance: str) -> str:
-        """Return the last BOOT_LOG_BYTES_MAX of the agent's log as text, or "" without a log."""
+        """Return the last BOOT_LOG_BYTES_MAX of the agent's log as text, or "" without a log.
+
+        Return "" also for an unknown instance and an unreadable log. Bytes that are not valid UTF-8
+        are replaced. Secrets are not masked.
+        """
         try:
             with (self._folder / instance / "agent.log").open("rb") as log_file:
                 size = log_file.seek(0, os.SEEK_END)
@@ -185,7 +194,9 @@ class LocalProcesses:
         """Start an instance's agent, unless done before, and return the instance's record.
 
         Create the folder and the record of a new instance. An instance that has ended or was asked
-        to end is not started again. Raises OSError if a file or the process cannot be created.
+        to end is not started again. If a process of the instance already runs, record that process
+        in place of a new one. Raises OSError if a file or the process cannot be created; a record
+        may stay then, and a repeated call continues.
         """
         record = self._read_record(name)
         if record is None:
@@ -202,7 +213,8 @@ class LocalProcesses:
     def _spawn_agent(self, name: str, request: IntentRow) -> Process:
         """Start and return an agent process that outlives the server and writes to agent.log.
 
-        Raises OSError if the process or the log file cannot be created.
+        The output is appended to the log. Do not wait for the agent. Raises OSError if the process
+        or the log file cannot be created.
         """
         folder = self._folder / name
         with (folder / "agent.log").open("ab") as output:
@@ -223,10 +235,12 @@ class LocalProcesses:
     def _update_record(self, name: str, record: _Record) -> _Record:
         """Complete the end of an instance with a dead or late agent; return the present record.
 
-        Kill all processes of the instance, and write the time of the end once all are gone. An
-        agent is late STOP_MS_MAX after the request for its end. Delete the folder of an instance
-        that ended more than ENDED_INSTANCE_TTL_MS ago. Raises OSError if the record cannot be
-        written.
+        Kill all processes of the instance, and write the time of the end once all are gone. If one
+        is still alive, return the record unchanged; the next call completes the end. An agent is
+        late STOP_MS_MAX after the request for its end. An instance whose agent was not started
+        ends STOP_MS_MAX after its launch. Delete the folder of an instance that ended more than
+        ENDED_INSTANCE_TTL_MS ago; errors of the deletion are ignored. Raises OSError if the record
+        cannot be written.
         """
         now_ms = self._clock()
         if record.ended_ms is not None:
@@ -254,7 +268,8 @@ class LocalProcesses:
     def _to_cloud_instance(self, name: str, record: _Record) -> CloudInstance:
         """Return an instance for a record, with the interruption notice from the instance's folder.
 
-        The notice is None without a notice file.
+        The notice is the time in the file, or None without a notice file. The status is that of the
+        record (`_status`), and no process is examined.
         """
         request = record.request
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
@@ -281,7 +296,8 @@ class LocalProcesses:
         """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count. Yield
+        command contains the folder and "detcloud". A shell in the folder does not count. This
+        process and processes of other users, whose environment is unreadable, are skipped. Yield
         nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
@@ -308,7 +324,10 @@ class LocalProcesses:
                 yield folder.name, record
 
     def _read_record(self, name: str) -> _Record | None:
-        """Read an instance's record. Return None for an invalid id or an unreadable file."""
+        """Read an instance's record. Return None for an invalid id, or without a readable file.
+
+        An invalid id contains "/" or begins with a point.
+        """
         if "/" in name or name.startswith("."):
             return None
         try:
@@ -317,7 +336,10 @@ class LocalProcesses:
             return None
 
     def _write_record(self, name: str, record: _Record) -> None:
-        """Replace an instance's record file atomically. The folder must exist. Raises OSError."""
+        """Replace an instance's record file atomically. The folder must exist.
+
+        Raises OSError if the file cannot be written; the former record stays then.
+        """
         path = self._folder / name / "instance.json"
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
@@ -330,14 +352,20 @@ def _agent_process(record: _Record) -> Process:
 
 
 def _send_signal(process: Process, number: int) -> None:
-    """Send a signal to a live process; ignore an ended process, or a process of another user."""
+    """Send a signal to a live process; ignore an ended process, or a process of another user.
+
+    Send nothing for the process id 0, or if the id now belongs to a process with another start.
+    """
     if process.pid and is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
 
 
 def _reap_child(pid: int | None) -> None:
-    """Reap an ended child process without waiting; ignore other processes."""
+    """Reap an ended child process without waiting, so that no zombie stays.
+
+    Do nothing for None, for a child that still runs, and for a process that is no child.
+    """
     if pid is not None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

@@ -87,6 +87,7 @@ class PriceApi:
     def __init__(self) -> None:
         self.calls: list[dict[str, str]] = []
         self.error: Exception | None = None
+        self.answer: dict[str, Any] | None = None
 
     def get_products(self, **request: Any) -> dict[str, Any]:
         assert request["ServiceCode"] == "AmazonEC2"
@@ -94,6 +95,8 @@ class PriceApi:
         self.calls.append(wanted)
         if self.error is not None:
             raise self.error
+        if self.answer is not None:
+            return self.answer
         products = []
         if wanted["regionCode"] == "eu-central-1" and wanted.get("instanceType") == G5:
             products = [product("7.0940000000", "Hrs"), product("0.0000000000", "Quantity")]
@@ -130,6 +133,14 @@ def test_falls_back_to_the_price_table(ec2: Account) -> None:
     # The table also has prices that the API lacks.
     assert prices.instance_hour("g6.xlarge", "eu-central-1") == 0.8048
     assert prices.instance_hour(G5, "") == 5.672
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"terms": []}', '{"terms": {"OnDemand": []}}'])
+def test_unexpected_products_have_the_price_of_the_table(ec2: Account, text: str) -> None:
+    api = PriceApi()
+    api.answer = {"PriceList": [text]}
+    prices = PriceList(lambda: api, lambda: ec2.now_ms)
+    assert prices.instance_hour(G5, "eu-central-1") == 5.672
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])

@@ -79,7 +79,17 @@ def test_settings_survive_encoding() -> None:
             "provider.max_idle_agent_period: must be a duration such as 20m, not 'soon'",
         ),
         ({"on_demand_base": 2}, "provider.on_demand_base: must be a share from 0 to 1, not 2.0"),
+        (
+            {"max_idle_agent_period": float("inf")},
+            "provider.max_idle_agent_period: must be a duration such as 20m, not inf",
+        ),
+        (
+            {"max_agent_starting_period": "9" * 400 + "d"},
+            "provider.max_agent_starting_period: must be a duration such as 20m, not '999",
+        ),
         ({"offerings": [1]}, "provider.offerings: each must be a map"),
+        ({"offerings": 1}, "provider.offerings: must be a list"),
+        ({"offerings": {"instance_type": "a"}}, "provider.offerings: must be a list"),
         ({"offerings": [{}]}, "provider.offerings.instance_type: Field required"),
         (
             {"offerings": [{"instance_type": "a"}] * 2},
