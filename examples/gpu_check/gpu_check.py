@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,20 +55,27 @@ STEPS: dict[str, Callable[[Machine, Figures], None]] = {
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the steps and return the exit code. In a trial, report the steps by the Core API."""
+    """Run the steps and return the exit code.
+
+    In a trial, report the steps by the Core API, and raise SystemExit if a step failed.
+    """
     options = parse_options(words)
     if options.child:
         print(json.dumps(CHILDREN[options.child](options)), flush=True)
         return 0
     if "DETCLOUD_TRIAL_DIR" not in os.environ:
-        return check(options, None)
+        code, fault = check(options, None)
+        if fault:
+            print(fault, file=sys.stderr, flush=True)
+        return code
     from detcloud import core
 
     with core.init() as trial:
-        if code := check(options, trial):
-            # The trial counts as failed if this exception ends the block.
-            raise SystemExit(code)
-    return 0
+        code, fault = check(options, trial)
+        if fault:
+            # The text becomes the message of the failed trial.
+            raise SystemExit(fault)
+    return code
 
 
 def parse_options(words: list[str] | None) -> argparse.Namespace:
@@ -105,15 +112,17 @@ def parse_options(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def check(options: argparse.Namespace, trial: Any) -> int:
-    """Run the steps, print a line for each step and then the table; return the exit code."""
+def check(options: argparse.Namespace, trial: Any) -> tuple[int, str]:
+    """Run the steps, and print a line for each step and then the table.
+
+    Return the exit code, and a sentence for a code other than 0.
+    """
     if options.cpu:
         devices = [torch.device("cpu")]
     else:
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     if not devices:
-        print(f"no GPU: {missing_gpu_reason()}; --cpu checks the CPU", file=sys.stderr, flush=True)
-        return 2
+        return 2, f"no GPU: {missing_gpu_reason()}; --cpu checks the CPU"
     steps: list[Step] = []
     names = [name for name in STEPS if name in (options.only or STEPS)]
     deadline = time.monotonic() + options.seconds_max
@@ -123,7 +132,7 @@ def check(options: argparse.Namespace, trial: Any) -> int:
             for number, name in enumerate(names, 1):
                 if trial is not None and trial.preempt.should_preempt():
                     print("the cluster asked the trial to stop", flush=True)
-                    return 0
+                    return 0, ""
                 print(f"[{number}/{len(names)}] {name} ...", flush=True)
                 steps.append(Step(name, reason=f"no end within {options.seconds_max:.0f} s"))
                 run_step(steps[-1], machine)
@@ -131,7 +140,8 @@ def check(options: argparse.Namespace, trial: Any) -> int:
     publish(steps, options)
     if trial is not None:
         report_to_cluster(steps, trial)
-    return 1 if any(step.result == "failed" for step in steps) else 0
+    failed = [step.name for step in steps if step.result == "failed"]
+    return (1, f"failed steps: {', '.join(failed)}") if failed else (0, "")
 
 
 def run_step(step: Step, machine: Machine) -> None:
@@ -151,7 +161,9 @@ def run_step(step: Step, machine: Machine) -> None:
     step.seconds = round(time.monotonic() - began, 2)
     step.result, step.reason = result, " ".join(reason.split())[:400]
     if machine.is_cuda:
-        torch.cuda.empty_cache()
+        # After some errors of a GPU, every later call fails, too.
+        with suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 @contextmanager

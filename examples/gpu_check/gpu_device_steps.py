@@ -58,7 +58,7 @@ def check_products(machine: Machine, figures: Figures) -> None:
     # A product with a vector takes little time in fp64, and depends on every element.
     expected = left.double() @ (right.double() @ probe)
     largest = expected.abs().max().item()
-    rates: dict[str, list[float]] = {}
+    rates: dict[str, dict[torch.device, float]] = {}
     try:
         for device in machine.devices:
             for name in supported_precisions(device):
@@ -71,13 +71,13 @@ def check_products(machine: Machine, figures: Figures) -> None:
                 if not error <= precision.tolerance * largest:
                     raise StepFailed(f"the product in {name} on {device} is off by {error:g}")
                 seconds = _seconds_of_product(device, a, b, product)
-                rates.setdefault(name, []).append(2 * size**3 / seconds / 1e12)
+                rates.setdefault(name, {})[device] = 2 * size**3 / seconds / 1e12
     finally:
         torch.set_float32_matmul_precision("highest")
         for name, measured in rates.items():
-            figures[f"{name}_tflops"] = min(measured)
-            figures[f"{name}_tflops_of_devices"] = measured
-    _compare_devices(machine, rates)
+            figures[f"{name}_tflops"] = min(measured.values())
+            figures[f"{name}_tflops_of_devices"] = list(measured.values())
+    _compare_devices(rates)
 
 
 def _seconds_of_product(
@@ -86,18 +86,24 @@ def _seconds_of_product(
     return seconds_of_call(device, lambda: torch.matmul(a, b, out=product))
 
 
-def _compare_devices(machine: Machine, rates: dict[str, list[float]]) -> None:
-    """Raise StepFailed if a GPU has less than half the speed of another GPU with its name."""
-    if len(machine.devices) < 2:
-        return
-    names = [torch.cuda.get_device_name(device) for device in machine.devices]
+def _compare_devices(rates: dict[str, dict[torch.device, float]]) -> None:
+    """Raise StepFailed if a GPU has less than half the speed of another GPU with its name.
+
+    `rates` are TFLOP/s by precision and device.
+    """
     for precision, measured in rates.items():
-        for name, device, rate in zip(names, machine.devices, measured, strict=False):
-            best = max(r for n, r in zip(names, measured, strict=False) if n == name)
-            if rate < best / 2:
+        if len(measured) < 2:
+            continue
+        best: dict[str, float] = {}
+        for device, rate in measured.items():
+            name = torch.cuda.get_device_name(device)
+            best[name] = max(rate, best.get(name, rate))
+        for device, rate in measured.items():
+            name = torch.cuda.get_device_name(device)
+            if rate < best[name] / 2:
                 raise StepFailed(
                     f"{device} reached {rate:.1f} TFLOP/s in {precision}, and another {name} "
-                    f"{best:.1f}"
+                    f"{best[name]:.1f}"
                 )
 
 

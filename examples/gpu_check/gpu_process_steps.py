@@ -101,6 +101,8 @@ def compile_child(options: argparse.Namespace) -> dict[str, float]:
 
 def check_collectives(machine: Machine, figures: Figures) -> None:
     """Sum a tensor over processes: NCCL over all GPUs, or Gloo over two processes."""
+    if not torch.distributed.is_available():
+        raise StepSkipped("torch is built without torch.distributed")
     is_nccl = machine.is_cuda and len(machine.devices) > 1
     if is_nccl and not torch.distributed.is_nccl_available():
         raise StepFailed("torch is built without NCCL")
