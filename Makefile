@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes cuda tour check test references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,6 +29,8 @@ OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
 AREA ?=
 JOURNEY ?=
+# Options of `make cuda`, such as --gpus 8.
+GPU_CHECK ?=
 RELEASE ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 # KEEP=1 leaves the demo's cluster running.
@@ -39,6 +41,7 @@ END_DEMO := $(if $(KEEP),$(LOOK),$(DETCLOUD) down; echo "make demo KEEP=1 leaves
 help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop it; KEEP=1 does not"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
+	@echo "make cuda       check in under 5 minutes that the GPUs of this machine train; GPU_CHECK='--gpus 8' passes options"
 	@echo "make tour JOURNEY=create  print the path of a message through the product; without JOURNEY, list the journeys"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: the checks of one area only"
 	@echo "make test       run all tests except the nightly tests; skipped tests are listed with reasons"
@@ -136,6 +139,9 @@ demo-processes: $(CORE)
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) up --slots 2 && \
 	$(DETCLOUD) create examples/digits/two_processes.yaml examples/digits --follow
+
+cuda: $(CORE)
+	@$(BIN)/python examples/gpu_check/gpu_check.py $(GPU_CHECK)
 
 tour: $(CORE)
 	@$(BIN)/python -m tests.tour $(JOURNEY)
