@@ -8,7 +8,13 @@ FLEET = RowType(
     meaning="The fleet of a pool that has or had instances. Guards all other rows of the fleet.",
     record="control_plane.fleet.records:FleetRow",
     writers=("provisioner.ledger",),
-    readers=("provisioner.ledger", "fleet.rows", "queries.instance", "queries.cost"),
+    readers=(
+        "provisioner.ledger",
+        "fleet.rows",
+        "queries.instance",
+        "queries.cost",
+        "agents.tick_age",
+    ),
     is_mutable=True,
 )
 CLOUD = RowType(
