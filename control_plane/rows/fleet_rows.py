@@ -60,6 +60,7 @@ NOTICE = RowType(
     fields={
         "deadline_ms": "the time at which the instance ends, in epoch ms, or null",
         "boot_report": "the last lines of a failed boot",
+        "reason": "why the instance ends itself; missing if the cloud ends the instance",
     },
     writers=("fleet.notices",),
     readers=("fleet.notices", "lambdas.deployed_adapters"),
