@@ -159,7 +159,7 @@ class InstanceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """The reason that the cloud gives for the end of an instance."""
+    """The reason for the end of an instance, from the cloud or from the instance."""
 
     text: str
     """The reason for users; "" if the cloud gives none."""
@@ -182,7 +182,10 @@ class ObservedInstance:
     rebalance: bool = False
     """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
-    """The reason that the cloud gives for the instance's end; None if it lives or is unknown."""
+    """The reason for the instance's end, from the cloud or from the instance.
+
+    None if the instance lives, or the reason is unknown.
+    """
     boot_report: str = ""
     """The report of a failed boot that the instance sent itself, or ""."""
     has_enrolled: bool = False

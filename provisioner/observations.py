@@ -50,7 +50,7 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         _record_unrequested_end(draft, marked)
         draft.set_state(marked, InstanceState.ENDED, f"the cloud terminated it{why}")
     elif _has_vanished(draft, marked):
-        draft.set_state(marked, InstanceState.ENDED, "the cloud no longer lists it")
+        draft.set_state(marked, InstanceState.ENDED, f"the cloud no longer lists it{why}")
     elif marked.state is InstanceState.TERMINATING:
         return
     elif observed.status is InstanceStatus.STOPPED:

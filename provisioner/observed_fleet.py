@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from control_plane.fleet.notices import InstanceNotice
 from provisioner.clouds.provider import CloudInstance
-from provisioner.model import ObservedInstance
+from provisioner.model import EndReason, ObservedInstance
 from provisioner.pools import PoolSnapshot
 
 
@@ -19,10 +19,17 @@ def instances_with_notices(
     notice with a boot report replaces the cloud's report. A notice with neither recommends
     replacing the instance. Of several ends or boot reports for an instance, the last counts.
     Notices about other instances are ignored. Fields without a stored notice stay.
+
+    A notice with a reason comes from an instance that shuts down without the cloud, and sets no
+    end here. `own_end_reasons` returns the reasons.
     """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}
-    ends = {item.instance: item.deadline_ms for item in notices if item.deadline_ms is not None}
+    ends = {
+        item.instance: item.deadline_ms
+        for item in notices
+        if item.deadline_ms is not None and not item.reason
+    }
     advised = {
         item.instance for item in notices if item.deadline_ms is None and not item.boot_report
     }
@@ -37,23 +44,42 @@ def instances_with_notices(
     ]
 
 
+def own_end_reasons(notices: Iterable[InstanceNotice]) -> dict[str, str]:
+    """Return why instances shut down without the cloud, by instance id.
+
+    Only the reasons in notices are returned.
+    """
+    return {notice.instance: notice.reason for notice in notices if notice.reason}
+
+
 def observed_instance(
-    instance_id: str, listed: CloudInstance | None, snapshot: PoolSnapshot
+    instance_id: str,
+    listed: CloudInstance | None,
+    snapshot: PoolSnapshot,
+    own_end_reason: str = "",
 ) -> ObservedInstance:
     """Return the observation of an instance by the cloud's list and the pool's state.
 
-    `listed` is None if the cloud does not list the instance. Then `status` of the result is None,
-    and no notice, recommendation, end or boot report is set. The agent is set in any case, and None
-    if the pool has no connected agent with this id. `has_enrolled` is True for any agent with a
-    lease, connected or not. `is_joining` is True for an agent that is not connected and has a live
-    session.
+    The agent is set in any case, and None if the pool has no connected agent with this id.
+    `has_enrolled` is True for any agent with a lease, connected or not. `is_joining` is True for an
+    agent that is not connected and has a live session.
+
+    Args:
+        instance_id: the id of the instance.
+        listed: the instance in the cloud's list. None if the cloud does not list the instance. Then
+            `status` of the result is None, and no notice, recommendation or boot report is set.
+        snapshot: the pool's state.
+        own_end_reason: why the instance shut down without the cloud. The text replaces the cloud's
+            reason. "" if unknown. Without either reason, no end is set.
     """
+    own_end = EndReason(own_end_reason) if own_end_reason else None
     agent = snapshot.agents.get(instance_id)
     observed = ObservedInstance(
         None,
         agent,
         has_enrolled=agent is not None or instance_id in snapshot.leases,
         is_joining=agent is None and instance_id in snapshot.joining,
+        end=own_end,
     )
     if listed is None:
         return observed
@@ -62,6 +88,6 @@ def observed_instance(
         status=listed.status,
         notice_ms=listed.notice_ms,
         rebalance=listed.rebalance,
-        end=listed.end,
+        end=own_end or listed.end,
         boot_report=listed.boot_report,
     )

@@ -24,7 +24,11 @@ from provisioner.clouds.provider import (
 from provisioner.launcher import Launcher
 from provisioner.ledger import Ledger
 from provisioner.model import FleetSnapshot, InstanceStatus, ProvisionerSettings, ScalePlan
-from provisioner.observed_fleet import instances_with_notices, observed_instance
+from provisioner.observed_fleet import (
+    instances_with_notices,
+    observed_instance,
+    own_end_reasons,
+)
 from provisioner.pass_context import PassRecord, PassServices
 from provisioner.pools import PoolSnapshot
 from provisioner.scale_decider import plan_scaling
@@ -56,6 +60,7 @@ class ReconcilePass:
         self._settings = settings
         self._launcher = Launcher(services, ledger, settings, self.record)
         self._listed: Mapping[str, CloudInstance] = {}
+        self._own_end_reasons: Mapping[str, str] = {}
         self._termination_requested: set[str] = set()
         self._offered: tuple[Offering, ...] = ()
         self._boot_logs = BootLogs()
@@ -79,8 +84,10 @@ class ReconcilePass:
         try:
             cloud = self._services.cloud_factory(self._settings)
             instances = cloud.list_instances(self._services.cluster, self._ledger.fleet.pool)
-            notices = self._services.notices() if instances else ()
+            has_instances = instances or self._ledger.instances
+            notices = list(self._services.notices()) if has_instances else []
             instances = instances_with_notices(instances, notices)
+            self._own_end_reasons = own_end_reasons(notices)
             self._listed = {instance.id: instance for instance in instances}
             offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
@@ -202,7 +209,9 @@ class ReconcilePass:
         """
         ledger = self._ledger
         observed = {
-            name: observed_instance(name, self._listed.get(name), snapshot)
+            name: observed_instance(
+                name, self._listed.get(name), snapshot, self._own_end_reasons.get(name, "")
+            )
             for name in ledger.instances
         }
         return FleetSnapshot(

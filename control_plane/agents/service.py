@@ -23,6 +23,7 @@ from control_plane.agents.sync_acceptance import (
     SyncRequest,
     check_agent_state,
 )
+from control_plane.agents.tick_age import TickAges
 from control_plane.engine.engine import Engine
 from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import instances_partition
@@ -53,6 +54,10 @@ class SyncResponse:
     """The time in ms after which an agent without a call counts as lost."""
     ends_ms: int | None = None
     """When the cloud takes the agent's machine away (epoch ms), None if unknown."""
+    tick_age_ms: int | None = None
+    """The time in ms since the tick's last pass over the instances of the agent's pool. None
+    without a recorded pass.
+    """
 
 
 class AgentService:
@@ -77,6 +82,7 @@ class AgentService:
         self._engine = engine
         self._build_spec = build_spec
         self._failed_syncs = FailedSyncs(engine.table)
+        self._tick_ages = TickAges(engine.table)
         self._experiments = experiments or ExperimentReader(engine)
         self._acceptor = SyncAcceptor(engine, store_log, store_segment)
 
@@ -167,6 +173,7 @@ class AgentService:
             trials=states.trials,
             experiments=states.experiments,
             ends_ms=state.ends_ms,
+            tick_age_ms=self._tick_ages.age_ms(state.pool, self._engine.clock()),
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:

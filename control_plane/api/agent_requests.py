@@ -127,13 +127,14 @@ class LogText(AgentBody):
 
 
 class MachineNotice(AgentBody):
-    """A notice of the cloud that the agent's machine will end.
+    """A notice that the agent's machine will end.
 
-    `deadline_ms` is the end in epoch ms. Null is a recommendation to leave the machine, which may
-    end soon.
+    `deadline_ms` is the end in epoch ms. Null is a recommendation of the cloud to leave the
+    machine, which may end soon. `cause` is set if the machine ends itself: `dead_tick`.
     """
 
     deadline_ms: Offset | None = None
+    cause: ShortText = ""
 
 
 class SyncBody(AgentBody):

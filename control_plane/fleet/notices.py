@@ -1,7 +1,8 @@
 """Notices about instances: interruption notices, rebalance recommendations, and failed boots.
 
 notices / INSTANCE#boot         a failed boot: the last lines that the instance wrote
-notices / INSTANCE#end          an interruption notice: the time at which the instance ends
+notices / INSTANCE#end          an interruption notice: the time at which the instance ends; also
+                                the announcement of an instance that ends itself, with a reason
 notices / INSTANCE#rebalance    a rebalance recommendation: the instance may end soon
 
 An instance's agent and the cloud's events both report interruptions and recommendations; a second
@@ -30,8 +31,8 @@ _BOOT, _INTERRUPTION, _REBALANCE = "boot", "end", "rebalance"
 class InstanceNotice:
     """A notice about an instance.
 
-    It is a failed boot if `boot_report` is set, else an interruption notice if `deadline_ms` is
-    set, else a rebalance recommendation.
+    It is a failed boot if `boot_report` is set, else a rebalance recommendation if `deadline_ms` is
+    None. Otherwise the instance ends: by itself if `reason` is set, else by the cloud.
     """
 
     instance: str
@@ -40,6 +41,8 @@ class InstanceNotice:
     """The time at which the instance ends, in epoch milliseconds."""
     boot_report: str = ""
     """The last lines that the instance wrote before its boot failed."""
+    reason: str = ""
+    """Why the instance ends itself, for users. "" if the cloud ends the instance."""
 
 
 def record_notice(table: StateTable, notice: InstanceNotice, now_ms: int) -> bool:
@@ -50,6 +53,8 @@ def record_notice(table: StateTable, notice: InstanceNotice, now_ms: int) -> boo
     """
     kind = _REBALANCE if notice.deadline_ms is None else _INTERRUPTION
     fields: dict[str, object] = {"deadline_ms": notice.deadline_ms}
+    if notice.reason:
+        fields["reason"] = notice.reason
     if notice.boot_report:
         kind, fields = _BOOT, {"boot_report": notice.boot_report}
     body = json.dumps(fields).encode()
@@ -66,5 +71,8 @@ def read_notices(table: StateTable) -> Iterator[InstanceNotice]:
         instance = row.key.sort.rpartition("#")[0]
         fields = json.loads(row.body)
         yield InstanceNotice(
-            instance, fields.get("deadline_ms"), str(fields.get("boot_report") or "")
+            instance,
+            fields.get("deadline_ms"),
+            str(fields.get("boot_report") or ""),
+            str(fields.get("reason") or ""),
         )

@@ -8,7 +8,13 @@ FLEET = RowType(
     meaning="The fleet of a pool that has or had instances. Guards all other rows of the fleet.",
     record="control_plane.fleet.records:FleetRow",
     writers=("provisioner.ledger",),
-    readers=("provisioner.ledger", "fleet.rows", "queries.instance", "queries.cost"),
+    readers=(
+        "provisioner.ledger",
+        "fleet.rows",
+        "queries.instance",
+        "queries.cost",
+        "agents.tick_age",
+    ),
     is_mutable=True,
 )
 CLOUD = RowType(
@@ -54,6 +60,7 @@ NOTICE = RowType(
     fields={
         "deadline_ms": "the time at which the instance ends, in epoch ms, or null",
         "boot_report": "the last lines of a failed boot",
+        "reason": "why the instance ends itself; missing if the cloud ends the instance",
     },
     writers=("fleet.notices",),
     readers=("fleet.notices", "lambdas.deployed_adapters"),

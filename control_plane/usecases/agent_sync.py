@@ -156,7 +156,10 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
 def _answer_fields(
     answer: SyncResponse, revision: int, desired: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON fields of the answer; `notice` only if the end of the machine is announced.
+    """Return the JSON fields of the answer.
+
+    `notice` is included only if the end of the machine is announced, `tick_age_ms` only if a pass
+    of the tick over the pool's instances is recorded.
 
     `revision` is the hash of the answer (`AgentAnswer.revision`). `desired` are the entries of the
     desired state, each completed by `_desired_entry`.
@@ -170,6 +173,8 @@ def _answer_fields(
     }
     if answer.ends_ms is not None:
         fields["notice"] = {"deadline_ms": answer.ends_ms, "reason": END_REASON}
+    if answer.tick_age_ms is not None:
+        fields["tick_age_ms"] = answer.tick_age_ms
     return fields
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from control_plane.actors.step import CommandRefused
+from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncResponse
 from control_plane.simulation.virtual_clock import VirtualClock
+from detcloud.shared.dead_tick import TickWatch
 from simulator.faults.fault_state import FaultState
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
@@ -50,6 +52,9 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         is_down: whether the machine reboots, and nothing runs on it.
         is_gone: whether the machine has ended for good.
         synced_ms: the virtual time of the last answer.
+        tick_watch: the watch that detects a dead tick, after which the machine shuts down. None for
+            an agent of an older release, and on a machine without a cloud.
+        wants_end: whether the machine shuts down because the tick is dead.
     """
 
     def __init__(self, environment: AgentEnvironment, name: str, pool: str, slots: int) -> None:
@@ -58,6 +63,8 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self.is_gone = False
         self.is_down = False
         self.synced_ms = environment.clock.now_ms
+        self.tick_watch: TickWatch | None = None
+        self.wants_end = False
         self._environment = environment
         self._run_generation = 0
         self._is_calling = False
@@ -76,8 +83,15 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             return
         self._run_generation += 1
         self.forget_session()
+        if self.tick_watch is not None:
+            self.watch_tick()
         self._is_calling, self._is_fencing, self._failures, self._wakes = False, False, 0, 0
         self._wake(0)
+
+    def watch_tick(self) -> None:
+        """Let the machine shut down if the tick is dead, as the agents of cloud machines do."""
+        clock = self._environment.clock
+        self.tick_watch = TickWatch(lambda: clock.now_ms / 1000)
 
     def reboot(self, minutes: int) -> None:
         """Reboot the machine, which takes this number of minutes.
@@ -164,7 +178,10 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         clock.call_at(clock.now_ms + delay_ms, run_unless_gone)
 
     def _make_call(self) -> None:
-        """Enrol if the agent has no session, else sync. Do nothing during another call."""
+        """Enrol if the agent has no session, else sync. Do nothing during another call.
+
+        If the tick is dead and the machine has no work, announce the machine's shutdown instead.
+        """
         if self._is_calling or self._is_fencing:
             return
         self._is_calling = True
@@ -172,6 +189,12 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         if self.epoch is None:
             self._call(
                 generation, lambda host: self.request_session(host.agents), self._handle_enrolment
+            )
+        elif self._should_end:
+            self._call(
+                generation,
+                lambda host: drain_agent(host.engine, self.name, by="notice"),
+                self._handle_announcement,
             )
         else:
             request = self.sync_request(self.epoch, LINES_PER_CALL)
@@ -201,6 +224,23 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             handle_failure,
             is_cut_off=lambda: self.is_cut_off or self.is_gone,
         )
+
+    @property
+    def _is_tick_dead(self) -> bool:
+        return self.tick_watch is not None and self.tick_watch.is_dead
+
+    @property
+    def _should_end(self) -> bool:
+        """Whether the machine must announce a shutdown: the tick is dead, and no work is left.
+
+        False after the announcement.
+        """
+        has_work = self.used_slots() > 0 or self.has_unacknowledged_reports
+        return self._is_tick_dead and not has_work and not self.wants_end
+
+    def _handle_announcement(self, answer: None) -> None:
+        self.wants_end = True
+        self._wake(BUSY_MS)
 
     def _handle_enrolment(self, epoch: int) -> None:
         self.begin_session(epoch)
@@ -244,9 +284,12 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
     def _handle_answer(self, answer: SyncResponse) -> None:
         """Apply the desired state of an answer, and schedule the next call.
 
-        The delay is 0 if reports are left, short if processes changed, and long otherwise.
+        The delay is 0 if reports are left, short if processes changed, and long otherwise. The
+        assignments that an agent refuses because of a dead tick are no changes.
         """
-        is_news = self.apply_answer(answer)
+        is_news = self.apply_answer(answer) and not self._is_tick_dead
+        if self.tick_watch is not None:
+            self.tick_watch.record_age(answer.tick_age_ms)
         has_more = self.has_unacknowledged_reports
         random = self._environment.faults.random
         steady_ms = random.randint(*STEADY_MS)
@@ -259,7 +302,11 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         got a notice of its end, give the process this notice.
 
         By the fault `failed_starts`, the process ends at once with a report of a failed start.
+
+        While the tick is dead, do nothing: the cluster repeats the assignment.
         """
+        if self._is_tick_dead or self.wants_end:
+            return
         environment = self._environment
         spec = entry["spec"]
         environment.on_process_start(self, spec)

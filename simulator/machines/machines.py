@@ -48,6 +48,8 @@ class Machines:
 
     Attributes:
         agents: all agents by name, including ended ones.
+        have_older_agents: whether the agents of machines that boot later are of a release that
+            ignores a dead tick.
         instance_checker: checks and counts the cloud's machines.
     """
 
@@ -59,6 +61,7 @@ class Machines:
         start_ms: int,
     ) -> None:
         self.agents: dict[str, SimulatedAgent] = {}
+        self.have_older_agents = False
         self.outage_checker = OutageChecker(environment.network, environment.clock, start_ms)
         self.instance_checker = InstanceChecker(rows, cloud, lambda: environment.clock.now_ms)
         self._environment = environment
@@ -147,8 +150,9 @@ class Machines:
         )
 
     def check_machines(self, pools: Iterable[str]) -> None:
-        """Shut down cloud machines without contact to the cluster, and check the instances' owners.
+        """Shut down cloud machines that nobody can use, and check the instances' owners.
 
+        A machine without contact to the cluster shuts down, and a machine without a tick and work.
         Also update `utilisation`. Raises InvariantBroken; see InstanceChecker.
 
         Args:
@@ -157,7 +161,8 @@ class Machines:
         for agent in self.present_agents():
             alone_ms = self._clock.now_ms - agent.synced_ms
             patient_ms = ALONE_BUSY_MS_MAX if agent.processes else ALONE_MS_MAX
-            if agent.name in self._cloud.machines and alone_ms > patient_ms:
+            is_ending = agent.wants_end or alone_ms > patient_ms
+            if agent.name in self._cloud.machines and is_ending:
                 self._cloud.shut_down(agent.name)
         for agent in self.present_agents():
             self._slots_seen += agent.slots
@@ -171,6 +176,8 @@ class Machines:
         """
         if machine.is_agent_up(self._start_ms + self._clock.now_ms):
             agent = self._add_agent(machine.id, machine.tags[POOL_TAG], machine.offering.slots)
+            if not self.have_older_agents:
+                agent.watch_tick()
             agent.start()
             if machine.gone_ms is not None:
                 agent.give_notice(EndNotice(machine.gone_ms - self._start_ms))

@@ -88,6 +88,9 @@ class SimulatedCluster:
     Args:
         folder: an empty folder for the files of the simulated disks.
         unchecked: whether to skip the checks of commits, whose duration grows with the cluster.
+
+    Attributes:
+        is_tick_dead: whether the function of the tick runs neither each minute nor for new rows.
     """
 
     notices_ms: Sequence[int] = NOTICES_MS
@@ -150,6 +153,7 @@ class SimulatedCluster:
             self.now_ms,
             size.epochs_share,
         )
+        self.is_tick_dead = False
         self.faults_stopped = False
         self.has_ended = False
         self.steps = 0
@@ -296,10 +300,13 @@ class SimulatedCluster:
     def _tick_tasks(self, number: int) -> list[Callable[[Host], object]]:
         """Return the tasks of a tick: leases, mail, pools, orphans, checkpoints and suggestions.
 
+        A dead tick has no tasks.
         They are in the order of execution: the pass over leases decides which timers the pass over
         mail postpones. Every second tick also audits the pools and checks the budgets. Each task is
         a separate call, so that a failed task does not stop the others.
         """
+        if self.is_tick_dead:
+            return []
         tasks: list[Callable[[Host], object]] = [self._mark_lost_agents, self._redrive_mail]
         for pool in self.pools:
             if number % TICKS_PER_AUDIT == 0:
@@ -326,8 +333,11 @@ class SimulatedCluster:
         due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
-        """Run a provisioner pass over a pool with a provider, and check the pool's maximum."""
-        if self.pools[pool].provider:
+        """Run a provisioner pass over a pool with a provider, and check the pool's maximum.
+
+        Do nothing if the tick is dead.
+        """
+        if self.pools[pool].provider and not self.is_tick_dead:
             host.provisioner.reconciler.reconcile(pool)
             maximum = self._capacities[pool].machines
             self.machines.instance_checker.check_maximum(pool, maximum)

@@ -1,5 +1,6 @@
 """Routes of agents: list, enable, disable, enrol and sync."""
 
+import logging
 import random
 import time
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.api.agent_requests import (
     AGENT_NAME,
     Enrolment,
+    MachineNotice,
     SyncBody,
     slot_tuples,
     sync_requests,
@@ -34,12 +36,16 @@ from control_plane.services import Services
 from control_plane.usecases.agent_enrolment import EnrolmentRequest, enrol_agent
 from control_plane.usecases.agent_sync import AgentAnswer, answer_sync, sync_agent
 from control_plane.usecases.idempotency import IdempotentRequest
+from detcloud.shared.dead_tick import DEAD_TICK
+
+log = logging.getLogger(__name__)
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
 # On a host that charges for each call, training metrics and logs come with about every third of the
 # regular calls, because writing metrics and logs costs more than the rest of a call.
 PATIENT_MS = 36_000
+DEAD_TICK_REASON = "the idle machine ends itself, because the tick has not run for an hour"
 
 router = guarded_router("agents")
 
@@ -158,7 +164,7 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     requests = sync_requests(body)
     notice = None
     if body.notice is not None:
-        notice = InstanceNotice(agent_id, body.notice.deadline_ms)
+        notice = _instance_notice(agent_id, body.notice)
     try:
         return sync_agent(services, agent_id, requests, notice, body.incarnation, body.cached)
     except (CommandRefused, RequestError):
@@ -166,6 +172,15 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     except Exception:
         services.agents.record_failed_sync()
         raise
+
+
+def _instance_notice(agent_id: str, notice: MachineNotice) -> InstanceNotice:
+    """Return the notice to store. A machine that ends itself gets a reason; also log the reason."""
+    reason = ""
+    if notice.cause == DEAD_TICK:
+        reason = DEAD_TICK_REASON
+        log.warning("machine %s: %s", agent_id, reason)
+    return InstanceNotice(agent_id, notice.deadline_ms, reason=reason)
 
 
 async def _hold_call(

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from detcloud.agent.address import local_address
 from detcloud.agent.agent import Agent, NoticeSource
@@ -38,6 +38,9 @@ from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.version import __version__
+
+if TYPE_CHECKING:
+    from detcloud.agent.self_termination import SelfTermination
 
 # The user and group of detcloud's images. Trials of an agent that runs as root must not be root.
 CONTAINER_USER = (1000, 1000)
@@ -112,7 +115,9 @@ def run(options: argparse.Namespace) -> int:
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
         grants.resume()
         notices = notice_source(options.notices, work)
-        agent = Agent(node, schedule, session, notices, options.stop_seconds, write_log_line, alive)
+        ending = _self_termination(options, node, session, alive)
+        stop = options.stop_seconds, write_log_line
+        agent = Agent(node, schedule, session, notices, *stop, alive, ending)
 
         def request_stop(*_: object) -> None:
             agent.stop_requests += 1
@@ -134,6 +139,21 @@ def write_log_line(message: str) -> None:
     # failing flush at the exit would change the exit code.
     with contextlib.suppress(OSError):
         os.write(2, f"detcloud agent: {message}\n".encode(errors="backslashreplace"))
+
+
+def _self_termination(
+    options: argparse.Namespace, node: Node, session: Session, alive: AliveFile | None
+) -> SelfTermination | None:
+    """Return the object that ends this machine when the cluster's tick is dead.
+
+    Return None on machines that the provisioner did not launch. Only an instance of the provisioner
+    proves an identity, and only its boot script starts a watchdog.
+    """
+    if options.identity is None or alive is None:
+        return None
+    from detcloud.agent.self_termination import SelfTermination
+
+    return SelfTermination(node, session, alive, write_log_line)
 
 
 def notice_source(source: str, work: Path) -> NoticeSource:

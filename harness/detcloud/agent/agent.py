@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from detcloud.agent.alive_file import AliveFile
     from detcloud.agent.allocation.allocation import Allocation
     from detcloud.agent.node import Node
+    from detcloud.agent.self_termination import SelfTermination
     from detcloud.agent.sync.schedule import SyncSchedule
     from detcloud.agent.sync.session import Session
 
@@ -57,6 +58,7 @@ class Agent:
         stop_seconds: float,
         log_line: Callable[[str], None],
         alive: AliveFile | None = None,
+        self_termination: SelfTermination | None = None,
     ) -> None:
         """Create an agent; `run` starts the work.
 
@@ -68,9 +70,12 @@ class Agent:
             stop_seconds: the time for trials to checkpoint after a stop request.
             log_line: writes to the agent's log.
             alive: the file for the machine's watchdog, or None.
+            self_termination: ends the machine when the cluster's tick is dead. None if the
+                provisioner did not launch the machine.
         """
         self._node = node
         self._alive = alive
+        self._self_termination = self_termination
         self._schedule = schedule
         self._session = session
         self._notices = notices
@@ -112,6 +117,8 @@ class Agent:
             if self._alive is not None and self._has_work():
                 self._alive.refresh()
             self._look_for_notice()
+            if self._self_termination is not None:
+                self._self_termination.check(self._has_work)
         for allocation in self._node.allocations():
             if not allocation.is_active and allocation.is_acknowledged():
                 continue

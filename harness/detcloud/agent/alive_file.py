@@ -37,12 +37,16 @@ class AliveFile:
         self._clock = clock
         self._monotonic = monotonic
         self._refreshed_at: float | None = None
+        self._has_expired = False
 
     def record_answer(self) -> None:
         """Write the current time to the file, because the cluster has answered.
 
-        The content is a whole number of seconds since the epoch. Ignore an OSError.
+        The content is a whole number of seconds since the epoch. Ignore an OSError. After `expire`,
+        do nothing.
         """
+        if self._has_expired:
+            return
         with contextlib.suppress(OSError):
             self._path.write_text(str(int(self._clock())), encoding="ascii")
 
@@ -50,8 +54,11 @@ class AliveFile:
         """Set the file's modification time to now if the last answer is at most 6 hours ago.
 
         The caller calls this while trials run. Do nothing within REFRESH_SECONDS of the last call
-        that was not skipped. Do nothing if the file is missing, unreadable or contains no time.
+        that was not skipped. Do nothing if the file is missing, unreadable or contains no time, and
+        after `expire`.
         """
+        if self._has_expired:
+            return
         now = self._monotonic()
         if self._refreshed_at is not None and now - self._refreshed_at < REFRESH_SECONDS:
             return
@@ -61,3 +68,13 @@ class AliveFile:
             answered = int(self._path.read_text(encoding="ascii"))
             if abs(self._clock() - answered) <= OUTAGE_SECONDS_MAX:
                 os.utime(self._path)
+
+    def expire(self) -> None:
+        """Set the file's modification time to 1970, so that the watchdog ends the machine.
+
+        The file then stays old. Repeat the call, because another thread may be within
+        `record_answer`. Ignore an OSError.
+        """
+        self._has_expired = True
+        with contextlib.suppress(OSError):
+            os.utime(self._path, (0, 0))

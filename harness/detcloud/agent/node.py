@@ -40,6 +40,7 @@ class Node:
     """The node's allocations, each with a directory below WORK/allocations.
 
     The session's thread and the watching thread share the object. `stopping` prevents new trials.
+    `refuses_new` delays new trials until the flag is cleared; the cluster keeps them assigned.
     `wake_event` is set when an allocation was added or a trial was started.
     """
 
@@ -73,6 +74,7 @@ class Node:
         self._allocations: dict[str, Allocation] = {}
         self._notice: Notice | None = None
         self.stopping = False
+        self.refuses_new = False
         self.wake_event = threading.Event()
 
     def adopt(self) -> None:
@@ -147,7 +149,8 @@ class Node:
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 
-        `run` starts a new trial in a thread, or updates the directives of an existing allocation.
+        `run` starts a new trial in a thread, or updates the directives of an existing allocation. A
+        new trial is ignored while `stopping` or `refuses_new` is set.
         `kill` stops a trial. A killed allocation that is unknown here is recorded as ended.
         `forget` discards an ended allocation and its directory, and kills an active one. Another
         state is ignored. A malformed entry and an OSError are logged, not raised.
@@ -260,7 +263,7 @@ class Node:
         allocation = self._allocations.get(name)
         if allocation is not None:
             allocation.apply_directives(entry["directives"])
-        elif not self.stopping:
+        elif not (self.stopping or self.refuses_new):
             self._create_allocation(name, entry)
 
     def _kill_allocation(self, name: str, entry: dict[str, Any]) -> None:

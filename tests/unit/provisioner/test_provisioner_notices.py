@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from control_plane.fleet.notices import InstanceNotice
-from control_plane.fleet.rows import read_instances
+from control_plane.fleet.rows import read_instances, read_past_instances
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import CloudInstance
-from provisioner.model import InstanceStatus, ProvisionerSettings
+from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 from provisioner.observed_fleet import instances_with_notices
 from provisioner.reconcile import PASS_MS, Reconciler
 from simulator.stepped.scripted_pool import Work
@@ -52,6 +54,35 @@ def test_adds_notices_to_listed_instances() -> None:
         ("i-2", None, True),
         ("i-3", 7_000, False),
     ]
+
+
+def test_instance_that_ends_itself_is_not_interrupted() -> None:
+    notices = [InstanceNotice("i-1", 9_000, reason="the tick has not run")]
+    (noticed,) = instances_with_notices([instance("i-1")], notices)
+    assert (noticed.notice_ms, noticed.rebalance) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("is_listed", "beginning"),
+    # The cloud lists an ended instance for about an hour.
+    [(True, "the cloud terminated it"), (False, "the cloud no longer lists it")],
+)
+def test_past_instance_shows_why_it_ended_itself(is_listed: bool, beginning: str) -> None:
+    simulation = spot_fleet()
+    simulation.run(20)
+    (row,) = read_instances(simulation.table, POOL)
+    simulation.cloud.interrupt(row.id, None)
+    simulation.pool.work = []
+    simulation.pool.draining.add(row.id)
+    if not is_listed:
+        simulation.pool.known.clear()
+        del simulation.cloud.machines[row.id]
+    notice = InstanceNotice(row.id, simulation.now_ms, reason="the tick has not run")
+    for _ in range(3):
+        simulation.now_ms += MINUTE_MS
+        reconcile(simulation, lambda: [notice])
+    (past,), _ = read_past_instances(simulation.table, POOL)
+    assert past.reason == f"{beginning}: the tick has not run"
 
 
 def test_notice_drains_the_agent() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.sync.fault_search import FaultSearch, RefusedPart
 from detcloud.agent.sync.payload import FairPacker, SyncPayload
+from detcloud.shared.dead_tick import TickWatch
 from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
 from detcloud.shared.notices import Notice
 
@@ -28,6 +29,8 @@ CALL_SECONDS = 15.0
 FENCED_SECONDS_MAX = 15.0
 QUIET_SECONDS = 0.2
 STALLED_SECONDS = 1.0
+# The cluster repeats the assignments that the node refuses, and asks for quick calls meanwhile.
+REFUSING_SECONDS = 10.0
 INTERNAL_ERROR = 500
 FAILED = "it failed each time, but other calls succeed"
 
@@ -70,7 +73,8 @@ class Session:
     """A session with the cluster. `run` enrols and syncs until the schedule is stopped.
 
     `refusal` is the reason if the cluster refused the agent, else None. `announced_end` is the end
-    of this machine that the cluster has announced, or None.
+    of this machine that the cluster has announced, or None. `tick_watch` learns the age of the
+    cluster's tick from each answer.
     """
 
     def __init__(
@@ -118,25 +122,36 @@ class Session:
         self._packer = FairPacker()
         self.refusal: str | None = None
         # The notice of the machine's end that remains to be reported.
-        self._notice: dict[str, int] | None = None
+        self._notice: dict[str, Any] | None = None
         self.announced_end: Notice | None = None
-        self._reported_notices: list[dict[str, int]] = []
+        self._reported_notices: list[dict[str, Any]] = []
+        self.tick_watch = TickWatch()
 
     @property
     def token(self) -> str | None:
         """The agent's current token for requests to the cluster. None before the enrolment."""
         return self._client.token
 
-    def report_notice(self, deadline_ms: int | None) -> None:
+    def report_notice(self, deadline_ms: int | None, cause: str = "") -> bool:
         """Report the end of this machine with the next sync, which becomes due at once.
 
-        `deadline_ms` is the end in epoch milliseconds. None reports that an end is likely. Do
-        nothing if the same notice was reported before.
+        Return whether the cluster has answered a sync with this notice. Then nothing is reported
+        again.
+
+        Args:
+            deadline_ms: the end in epoch milliseconds. None reports that an end is likely.
+            cause: why the machine ends itself, a word of the protocol. "" if the cloud ends the
+                machine.
         """
-        notice = {} if deadline_ms is None else {"deadline_ms": deadline_ms}
-        if notice != self._notice and notice not in self._reported_notices:
+        notice: dict[str, Any] = {} if deadline_ms is None else {"deadline_ms": deadline_ms}
+        if cause:
+            notice["cause"] = cause
+        if notice in self._reported_notices:
+            return True
+        if notice != self._notice:
             self._notice = notice
             self._schedule.request_sync(urgent=True)
+        return False
 
     def run(self) -> None:
         """Enrol and sync until the schedule is stopped or the cluster refuses the enrolment.
@@ -349,7 +364,7 @@ class Session:
         self._schedule.pause(backoff_seconds(self._refusals))
 
     def _apply_answer(self, answer: dict[str, Any]) -> bool:
-        """Apply the offsets, the desired state and the announced end of an answer.
+        """Apply the offsets, the desired state, the announced end and the tick's age of an answer.
 
         Return whether the revision of the desired state has changed. Packages of ended experiments
         are deleted.
@@ -362,6 +377,7 @@ class Session:
         self._revision_seen = revision
         self._node.forget_experiments([int(one) for one in answer.get("ended_experiments", ())])
         self.announced_end = _parse_notice(answer.get("notice"))
+        self.tick_watch.record_age(answer.get("tick_age_ms"))
         return changed
 
     def _wait_for_next_sync(
@@ -382,6 +398,8 @@ class Session:
         if payload.is_empty and quick:
             # Avoid a busy loop if the cluster neither holds calls nor requests a pause.
             seconds = max(seconds, QUIET_SECONDS)
+        if self._node.refuses_new:
+            seconds = max(seconds, REFUSING_SECONDS)
         self._schedule.wait_until_due(seconds)
 
 
