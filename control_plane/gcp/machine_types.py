@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from control_plane.fleet import gpu_models
+from control_plane.fleet.gpu_models import GpuModel
+
 
 class MachineType(NamedTuple):
     """The hardware of a machine type, without attached accelerators."""
@@ -138,6 +141,24 @@ ATTACHABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
         "nvidia-tesla-v100": (1, 2, 4, 8),
         "nvidia-tesla-p100": (1, 2, 4),
         "nvidia-tesla-p4": (1, 2, 4),
+    }
+)
+# The GPUs of each kind of accelerator. The catalogue has no machine type with a nvidia-gb200.
+ACCELERATOR_MODELS: Final[Mapping[str, GpuModel]] = MappingProxyType(
+    {
+        "nvidia-tesla-p4": gpu_models.P4,
+        "nvidia-tesla-p100": gpu_models.P100,
+        "nvidia-tesla-v100": gpu_models.V100,
+        "nvidia-tesla-t4": gpu_models.T4,
+        "nvidia-tesla-a100": gpu_models.A100_40,
+        "nvidia-a100-80gb": gpu_models.A100_80,
+        "nvidia-l4": gpu_models.L4,
+        "nvidia-h100-80gb": gpu_models.H100,
+        "nvidia-h100-mega-80gb": gpu_models.H100_MEGA,
+        "nvidia-h200-141gb": gpu_models.H200,
+        "nvidia-b200": gpu_models.B200,
+        "nvidia-gb200": gpu_models.GB200,
+        "nvidia-rtx-pro-6000": gpu_models.RTX_PRO_6000,
     }
 )
 # Series without accelerators; N1 may have attached accelerators.
@@ -309,6 +330,16 @@ def accelerator_of(instance: InstanceType, described: MachineTypes = NONE_DESCRI
     """
     known = find_machine_type(instance.machine_type, described)
     return instance.accelerator or (known.accelerator if known else "")
+
+
+def gpu_model_of(
+    instance: InstanceType, described: MachineTypes = NONE_DESCRIBED
+) -> GpuModel | None:
+    """Return the model of an instance's GPUs.
+
+    Return None without GPUs, and for an unknown kind.
+    """
+    return ACCELERATOR_MODELS.get(accelerator_of(instance, described))
 
 
 def slots_of(

@@ -59,6 +59,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/checkpoint_files.py",
     "control_plane/checkpoint_stores/registry.py",
     "control_plane/checkpoint_stores/store_type.py",
+    "control_plane/fleet/gpu_models.py",
     "control_plane/fleet/records.py",
     "harness/detcloud/shared/articles.py",
     "harness/detcloud/shared/azure_place.py",
@@ -91,9 +92,12 @@ PURE_FILES = (
     "provisioner/request_shapes.py",
     "provisioner/sizing.py",
 )
-# A cloud's section of the configuration, and the catalogue of instance types for the check.
+# A cloud's section of the configuration, and the tables of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
-CATALOGUES = ("/instance_types.py", "/machine_types.py")
+CATALOGUES = (
+    "/instance_types.py",
+    "/machine_types.py",
+)
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
@@ -299,7 +303,8 @@ def _may_import(source: Source, name: str) -> bool:
     top = name.split(".")[0]
     if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
         return True
-    if {"pool_provider", "instance_types", "machine_types"} & set(name.split(".")):
+    tables = {path.strip("/").removesuffix(".py") for path in (POOL_PROVIDER, *CATALOGUES)}
+    if tables & set(name.split(".")):
         return True
     if (source.path, top) == (RANDOMNESS, "random"):
         return True
