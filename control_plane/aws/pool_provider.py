@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal, NoReturn
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from control_plane.aws.default_image import find_image_problem
 from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, slots_of
 from control_plane.config.providers import (
     Folder,
@@ -16,11 +18,12 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
+    image_finding,
     refuse_same_folders,
 )
 from control_plane.config.section import Section, refuse, refuse_at
 from control_plane.field_types import CountOrZero, Text
-from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 from control_plane.text_forms import text_form
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
@@ -254,6 +257,21 @@ class AwsProvider(Provider):
             self._check_slots(("instance_slots",), self.instance_type, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
+
+    def submission_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each type that AWS's image cannot boot.
+
+        Yield nothing if the section names an image.
+        """
+        if self.image_id:
+            return
+        named: list[tuple[Loc, str]] = [
+            (("offerings", place, "instance_type"), offering.instance_type)
+            for place, offering in enumerate(self.offerings)
+        ]
+        for loc, name in named or [(("instance_type",), self.instance_type)]:
+            if problem := find_image_problem(name):
+                yield image_finding(loc, name, problem)
 
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -24,20 +23,19 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
+    image_finding,
     refuse_same_folders,
 )
 from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
-from control_plane.field_types import Count, CountOrZero, Text
-from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.field_types import CountOrZero
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
+from control_plane.gcp.default_image import find_image_problem
+from control_plane.gcp.machine_sections import DescribedTypes, MachineConfig, MachineTypeConfig
 from control_plane.gcp.machine_types import (
     GPU_TYPES,
-    N1_DEFAULT,
     N1_TYPES,
-    InstanceType,
-    MachineType,
     MachineTypes,
     attachment_problem,
-    describe_instance_type,
     gpus_of,
     parse_instance_type,
     slots_of,
@@ -95,55 +93,6 @@ NfsServer = Annotated[
 NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
 LabelValue = Annotated[str, AfterValidator(_check_label_value)]
-
-
-class MachineConfig(Section):
-    """The instances of a pool without offerings."""
-
-    machine_type: Text = N1_DEFAULT
-    """The machine type."""
-    gpu_type: str | None = None
-    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise the type's accelerator. `""`
-    attaches no accelerator.
-    """
-    gpu_num: CountOrZero | None = None
-    """The number of accelerators; by default 4 for N1, otherwise the type's number. 0 attaches no
-    accelerators.
-    """
-    preemptible: bool = False
-    """Whether instances are bought on the spot market."""
-
-    @field_validator("gpu_num")
-    @classmethod
-    def _check_number(cls, number: int | None, info: ValidationInfo) -> int | None:
-        if number and info.data.get("gpu_type") == "":
-            refuse(f"must be 0 where gpu_type is empty, not {number}", "name a gpu_type")
-        return number
-
-    def instance_type(self, described: MachineTypes) -> InstanceType:
-        """Return the machine type with the accelerators to attach, after defaults are applied."""
-        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
-
-
-class MachineTypeConfig(Section):
-    """A machine type, as Compute Engine describes it."""
-
-    vcpus: Count
-    """The number of vCPUs."""
-    memory_gb: Annotated[float, Field(gt=0)]
-    """The memory in GiB."""
-    gpus: CountOrZero = 0
-    """The number of GPUs that belong to the type, without attached GPUs."""
-    accelerator: str = ""
-    """The kind of the GPUs, such as nvidia-b200."""
-
-    @property
-    def machine_type(self) -> MachineType:
-        """The described type in the form of the catalogue."""
-        return MachineType(self.gpus, self.vcpus, self.memory_gb, self.accelerator)
-
-
-DescribedTypes = dict[Text, MachineTypeConfig]
 
 
 class NetworkConfig(Section):
@@ -367,6 +316,21 @@ class GcpProvider(Provider):
                 self._check_slots(("instance_slots",), name, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
+
+    def submission_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each type that Google's image cannot boot.
+
+        Yield nothing if the section names an image.
+        """
+        if self.boot_disk_source_image:
+            return
+        named: list[tuple[Loc, str]] = [
+            (("offerings", place, "instance_type"), offering.instance_type)
+            for place, offering in enumerate(self.offerings)
+        ]
+        for loc, name in named or [(("instance_type",), self.default_type)]:
+            if problem := find_image_problem(name, self.described_types):
+                yield image_finding(loc, name, problem)
 
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.

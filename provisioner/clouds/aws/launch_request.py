@@ -20,7 +20,8 @@ from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
 USER_DATA_BYTES_MAX = 16 * 1024
-# AWS maintains this image with GPU drivers and a container engine in every region.
+# AWS maintains this image in every region, with NVIDIA's driver, whose open kernel modules need
+# Turing or newer, and with Docker and NVIDIA's container toolkit.
 IMAGE_DEFAULT = (
     "resolve:ssm:/aws/service/deeplearning/ami/x86_64/"
     "base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"

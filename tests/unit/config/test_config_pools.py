@@ -282,8 +282,8 @@ resource_pools:
       max_agent_starting_period: 90
       launch_error_retries: 2
       offerings:
-        - {instance_type: p3.2xlarge, zone: us-east-1a, market: spot, slots: 1, price_per_hour: 0.9}
-        - {instance_type: p3.8xlarge, slots: 4}
+        - {instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1, price_per_hour: 0.9}
+        - {instance_type: g5.12xlarge, slots: 4}
 """
     config = check_cluster(text)
     settings = pool_settings(config.resource_pools[0], config, PoolSettings())
@@ -306,8 +306,8 @@ resource_pools:
         == 10
     )
     assert [offering.name for offering in provider_settings.offerings] == [
-        "p3.2xlarge/us-east-1a/spot",
-        "p3.8xlarge/on_demand",
+        "g5.xlarge/us-east-1a/spot",
+        "g5.12xlarge/on_demand",
     ]
     assert json.loads(provider_settings.section)["ssh_key_name"] == "key"
 

@@ -94,10 +94,8 @@ PURE_FILES = (
 )
 # A cloud's section of the configuration, and the tables of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
-CATALOGUES = (
-    "/instance_types.py",
-    "/machine_types.py",
-)
+SECTIONS = (POOL_PROVIDER, "/machine_sections.py")
+CATALOGUES = ("/default_image.py", "/instance_types.py", "/machine_types.py")
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
@@ -202,7 +200,7 @@ class Source:
         # A package's entry point is the edge of the package: the entry point reads files and
         # prints.
         inside = self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
-        named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, *CATALOGUES))
+        named = self.path in PURE_FILES or self.path.endswith((*SECTIONS, *CATALOGUES))
         return named or (inside and not self.path.endswith("/__main__.py"))
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
@@ -303,7 +301,7 @@ def _may_import(source: Source, name: str) -> bool:
     top = name.split(".")[0]
     if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
         return True
-    tables = {path.strip("/").removesuffix(".py") for path in (POOL_PROVIDER, *CATALOGUES)}
+    tables = {path.strip("/").removesuffix(".py") for path in (*SECTIONS, *CATALOGUES)}
     if tables & set(name.split(".")):
         return True
     if (source.path, top) == (RANDOMNESS, "random"):
@@ -315,7 +313,7 @@ def _may_import(source: Source, name: str) -> bool:
     if top in sys.stdlib_module_names or top in DATA_PACKAGES:
         return top not in IMPURE_MODULES
     is_config = source.path.startswith(("control_plane/config/", STORE_TYPES))
-    return top in CONFIG_PACKAGES and (is_config or source.path.endswith(POOL_PROVIDER))
+    return top in CONFIG_PACKAGES and (is_config or source.path.endswith(SECTIONS))
 
 
 def pure_folders_see_no_clock_and_no_chance(source: Source) -> Iterator[str]:
