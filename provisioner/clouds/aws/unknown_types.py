@@ -1,7 +1,7 @@
 """The check of instance types before a launch, by name or by the description of EC2.
 
 The name of a type in the catalogue decides whether the default image boots. For other types, the
-pool's settings give the slots of such a type. If its agents offered another number, the
+pool's settings give the slots. If the agents offered another number, the
 provisioner would always launch too many or too few instances. If the image did not boot on the
 type, every attempt would cost money. The first launch therefore reads the type's description from
 EC2; later launches use the cached description.

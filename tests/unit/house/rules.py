@@ -61,6 +61,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/gpu_models.py",
     "control_plane/fleet/records.py",
+    "control_plane/fleet/type_choice.py",
     "harness/detcloud/shared/articles.py",
     "harness/detcloud/shared/azure_place.py",
     "harness/detcloud/shared/bucket_errors.py",
@@ -95,7 +96,10 @@ PURE_FILES = (
 # A cloud's section of the configuration, and the tables of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
 SECTIONS = (POOL_PROVIDER, "/machine_sections.py")
-CATALOGUES = ("/default_image.py", "/instance_types.py", "/machine_types.py")
+CATALOGUES = (
+    *("/default_image.py", "/instance_types.py"),
+    *("/machine_prices.py", "/machine_types.py"),
+)
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
