@@ -126,6 +126,9 @@ GPU_TYPES: Final[Mapping[str, InstanceType]] = MappingProxyType(
         **_sizes("p6-b300", ("48xlarge", 8)),
     }
 )
+# The instance type of a pool that names neither a type nor a number of slots: the cheapest type
+# with one GPU that the default image boots.
+TYPE_DEFAULT: Final = "g4dn.xlarge"
 # The GPUs of each family. The families g3, g3s and p6e-gb200 are not in GPU_TYPES.
 # Source: EC2 instance types guide, "Accelerated computing", as of 2025-06; AWS's announcements of
 # G7 and G7e, as of 2026-06.

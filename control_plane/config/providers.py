@@ -171,6 +171,29 @@ class Provider(Section):
         """
         return iter(())
 
+    def default_type_fields(self) -> dict[str, Any]:
+        """Return the fields for the instance type of a section without a configured type.
+
+        Return {} if the section names a type. Clouds override this method.
+        """
+        return {}
+
+    def default_type_notice(self) -> str:
+        """Return the notice about the instance type of a section without a configured type.
+
+        Return "" if the section names a type. Clouds override this method.
+        """
+        return ""
+
+    @classmethod
+    def complete_stored(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a stored section with the defaults of the storing version.
+
+        Only defaults that have changed since, and that stored sections omit, are added. Clouds
+        override this method.
+        """
+        return fields
+
     def slots_offered(self) -> tuple[int, ...]:
         """Return the distinct sizes of launchable instances in slots, the smallest first.
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from control_plane.config.section import Section, refuse
+from control_plane.config.section import Section, refuse, with_defaults
 from control_plane.field_types import Count, CountOrZero, Text
 from control_plane.gcp.machine_types import (
+    N1_ACCELERATORS,
     N1_DEFAULT,
     InstanceType,
     MachineType,
     MachineTypes,
     describe_instance_type,
+    machine_series,
 )
 
 
@@ -21,13 +23,15 @@ class MachineConfig(Section):
     """The instances of a pool without offerings."""
 
     machine_type: Text = N1_DEFAULT
-    """The machine type."""
+    """The machine type. If absent, the cheapest type with `instance_slots` GPUs, or the smallest
+    standard N1 type with 4 vCPUs for each of `gpu_num` accelerators.
+    """
     gpu_type: str | None = None
     """The accelerator; by default nvidia-tesla-t4 for N1, otherwise the type's accelerator. `""`
     attaches no accelerator.
     """
     gpu_num: CountOrZero | None = None
-    """The number of accelerators; by default 4 for N1, otherwise the type's number. 0 attaches no
+    """The number of accelerators; by default 1 for N1, otherwise the type's number. 0 attaches no
     accelerators.
     """
     preemptible: bool = False
@@ -39,6 +43,14 @@ class MachineConfig(Section):
         if number and info.data.get("gpu_type") == "":
             refuse(f"must be 0 where gpu_type is empty, not {number}", "name a gpu_type")
         return number
+
+    @model_validator(mode="after")
+    def _attach_accelerator(self) -> MachineConfig:
+        """Return a copy with an accelerator, for an N1 type without a configured number."""
+        is_plain = self.gpu_type == "" or machine_series(self.machine_type) != "n1"
+        if self.gpu_num is not None or is_plain:
+            return self
+        return with_defaults(self, gpu_num=N1_ACCELERATORS)
 
     def instance_type(self, described: MachineTypes) -> InstanceType:
         """Return the machine type with the accelerators to attach, after defaults are applied."""

@@ -181,9 +181,13 @@ _DISKS: Final = (
 )
 DISK_DEFAULT: Final = "hyperdisk-balanced"
 
-N1_DEFAULT: Final = "n1-standard-32"
+# The machine type of a pool that names none, and the accelerators of an N1 type without a number.
+N1_DEFAULT: Final = "n1-standard-4"
 N1_ACCELERATOR: Final = "nvidia-tesla-t4"
-N1_ACCELERATORS: Final = 4
+N1_ACCELERATORS: Final = 1
+# The number of accelerators of an N1 type in stored sections without a number. Version 0.1 and
+# earlier versions stored such sections.
+FORMER_N1_ACCELERATORS: Final = 4
 
 _INSTANCE_TYPE: Final = re.compile(
     r"(?P<machine>[a-z][a-z0-9]*(?:-[a-z0-9]+)+)"
@@ -268,7 +272,8 @@ def describe_instance_type(
         accelerator: the kind. None stands for the type's own kind, or nvidia-tesla-t4 for a type
             without own accelerators. "" attaches nothing, whatever `count` is.
         count: the number. None stands for the type's own number. For a type without own
-            accelerators, None means 4 on N1 or with an `accelerator`, and 0 otherwise.
+            accelerators, None means FORMER_N1_ACCELERATORS on N1 or with an `accelerator`, and 0
+            otherwise: a new configuration has a number for N1.
         described: machine types that take precedence over the catalogue.
     """
     is_n1 = machine_series(machine_type) == "n1"
@@ -277,7 +282,7 @@ def describe_instance_type(
     if accelerator == "":
         return InstanceType(machine_type)
     if count is None:
-        count = own.gpus if own else N1_ACCELERATORS if is_n1 or accelerator else 0
+        count = own.gpus if own else FORMER_N1_ACCELERATORS if is_n1 or accelerator else 0
     if accelerator is None:
         accelerator = own.accelerator if own else N1_ACCELERATOR
     is_own = own is not None and (accelerator, count) == (own.accelerator, own.gpus)

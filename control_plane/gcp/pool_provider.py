@@ -26,17 +26,25 @@ from control_plane.config.providers import (
     image_finding,
     refuse_same_folders,
 )
-from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
+from control_plane.config.section import CarriedMap, Section, refuse, refuse_at, with_defaults
 from control_plane.field_types import CountOrZero
 from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 from control_plane.gcp.default_image import find_image_problem
+from control_plane.gcp.default_type import (
+    default_sizes,
+    default_type_notice,
+    find_default_type,
+    n1_type_for,
+)
 from control_plane.gcp.machine_sections import DescribedTypes, MachineConfig, MachineTypeConfig
 from control_plane.gcp.machine_types import (
+    FORMER_N1_ACCELERATORS,
     GPU_TYPES,
     N1_TYPES,
     MachineTypes,
     attachment_problem,
     gpus_of,
+    machine_series,
     parse_instance_type,
     slots_of,
 )
@@ -155,7 +163,7 @@ class GcpProvider(Provider):
     """The region; if empty, the region of the zone, or the server's region."""
     zone: str = ""
     """The only zone to use; all zones of the region if empty."""
-    instance_type: MachineConfig = Field(default_factory=MachineConfig)
+    instance_type: MachineConfig = Field(default_factory=lambda: MachineConfig.model_validate({}))
     """The machine type of a pool without offerings; see Machines."""
     instance_slots: CountOrZero | None = None
     """Slots of the machine type; required for types that the cluster does not know."""
@@ -299,6 +307,29 @@ class GcpProvider(Provider):
         return self
 
     @model_validator(mode="after")
+    def _choose_type(self) -> GcpProvider:
+        """Return a copy with a machine type that fits, if the section names no machine type.
+
+        `gpu_num` or `gpu_type` select an N1 type, and otherwise `instance_slots` the cheapest type
+        with this number of GPUs. Raise ValidationError if no type has this number.
+        """
+        machine, slots = self.instance_type, self.instance_slots
+        if not self._has_default_type:
+            return self
+        if not {"gpu_type", "gpu_num"}.isdisjoint(machine.model_fields_set):
+            chosen = with_defaults(machine, machine_type=n1_type_for(machine.gpu_num or 0))
+        elif slots is not None:
+            found = find_default_type(slots)
+            if found is None:
+                text = f"must be {default_sizes()} without a machine_type, not {slots}"
+                refuse_at(("instance_slots",), text, "name a machine_type", slots)
+            attached = {"gpu_type": found.accelerator or None, "gpu_num": found.number or None}
+            chosen = with_defaults(machine, machine_type=found.machine_type, **attached)
+        else:
+            return self
+        return with_defaults(self, instance_type=chosen)
+
+    @model_validator(mode="after")
     def _check_types(self) -> GcpProvider:
         """Return a copy in which every offering has the slots of its type.
 
@@ -332,6 +363,30 @@ class GcpProvider(Provider):
             if problem := find_image_problem(name, self.described_types):
                 yield image_finding(loc, name, problem)
 
+    def default_type_fields(self) -> dict[str, Any]:
+        """Return the whole `instance_type` for a section without a machine type, or else {}."""
+        machine = self.instance_type.model_dump(mode="json", exclude_none=True)
+        return {"instance_type": machine} if self._has_default_type else {}
+
+    def default_type_notice(self) -> str:
+        """Return the notice about the type of a section without a configured machine type.
+
+        Return "" if the section names a type, and for a type without GPUs.
+        """
+        instance = parse_instance_type(self.default_type)
+        return default_type_notice(instance) if instance and self._has_default_type else ""
+
+    @classmethod
+    def complete_stored(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a stored section, with 4 accelerators for an N1 without a number."""
+        machine = fields.get("instance_type")
+        if not isinstance(machine, Mapping) or machine.get("gpu_num") is not None:
+            return fields
+        is_n1 = machine_series(str(machine.get("machine_type"))) == "n1"
+        if not is_n1 or machine.get("gpu_type") == "":
+            return fields
+        return {**fields, "instance_type": {**machine, "gpu_num": FORMER_N1_ACCELERATORS}}
+
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.
 
@@ -356,6 +411,11 @@ class GcpProvider(Provider):
     def default_type(self) -> str:
         """The instance type without offerings, as text with attached accelerators."""
         return str(self.instance_type.instance_type(self.described_types))
+
+    @property
+    def _has_default_type(self) -> bool:
+        """Whether instances have a machine type that the section does not name."""
+        return not self.offerings and "machine_type" not in self.instance_type.model_fields_set
 
     @property
     def _slots(self) -> int | None:

@@ -19,6 +19,7 @@ from control_plane.adapters import lazy_adapter
 from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.default_image import find_image_problem
 from control_plane.gcp.machine_types import (
+    N1_ACCELERATORS,
     N1_DEFAULT,
     InstanceType,
     MachineType,
@@ -70,7 +71,8 @@ class MachineSettings:
         """Return the machine type with the accelerators.
 
         `gpu_type` and `gpu_num` that are None have the defaults of `describe_instance_type`: an N1
-        type without both gets 4 GPUs of the kind nvidia-tesla-t4. The result is not checked.
+        type without both gets 4 GPUs of the kind nvidia-tesla-t4, as version 0.1 stored them. The
+        result is not checked.
         `described` has machine types that take precedence over the catalogue.
         """
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
@@ -103,7 +105,7 @@ class GceSettings:
     project: str = ""
     region: str = ""
     zone: str = ""
-    instance_type: MachineSettings = MachineSettings()
+    instance_type: MachineSettings = MachineSettings(gpu_num=N1_ACCELERATORS)
     instance_slots: int | None = None
     cpu_slots_allowed: bool = False
     machine_types: Mapping[str, MachineType] = field(default_factory=dict)

@@ -106,9 +106,9 @@ def test_refuses_pools_that_compute_engine_would_refuse(fields: str, problem: st
 @pytest.mark.parametrize(
     ("fields", "slots"),
     [
-        # n1-standard-32 with four T4, Determined's default.
-        ("", (4,)),
-        (", instance_type: {machine_type: n1-standard-8}", (4,)),
+        # n1-standard-4 with a T4.
+        ("", (1,)),
+        (", instance_type: {machine_type: n1-standard-8}", (1,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 2}", (2,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 0}", (0,)),
         # CPU pools in Determined's configurations.

@@ -97,8 +97,8 @@ PURE_FILES = (
 POOL_PROVIDER = "/pool_provider.py"
 SECTIONS = (POOL_PROVIDER, "/machine_sections.py")
 CATALOGUES = (
-    *("/default_image.py", "/instance_types.py"),
-    *("/machine_prices.py", "/machine_types.py"),
+    *("/default_image.py", "/default_type.py"),
+    *("/instance_types.py", "/machine_prices.py", "/machine_types.py"),
 )
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
