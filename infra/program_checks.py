@@ -9,8 +9,10 @@ from pulumi.runtime import config
 
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
-from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.pool_warnings import default_type_notices
+from control_plane.config.pools import ClusterConfig, Completion, check_cluster
 from control_plane.config.providers import Provider
+from infra.cluster_config_file import parse_cluster_config
 from infra.sources import REPOSITORY
 from infra.stack_program import PROJECT, SettingsInvalid
 
@@ -85,6 +87,16 @@ def find_missing_images(
         f"{DEFAULT_IMAGES.cuda}, which are in no registry; {page} describes how to build "
         "one, under The image of trials",
     )
+
+
+def find_default_types(place: str, complete: Completion = lambda tree: tree) -> tuple[str, ...]:
+    """Return a notice for each pool that names no instance type: the type, GPUs and prices.
+
+    `place` is the configuration's file, to which `complete` adds values. Raise SettingsInvalid if
+    the file cannot be read or is invalid.
+    """
+    cluster = parse_cluster_config(Path(place), lambda text: check_cluster(text, complete))
+    return tuple(f"{place}: {notice}" for notice in default_type_notices(cluster.resource_pools))
 
 
 def find_archive(setting: str, path: str | None, name: str, command: str) -> str:

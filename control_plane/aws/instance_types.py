@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from control_plane.fleet import gpu_models
+from control_plane.fleet.gpu_models import GpuModel
+
 
 class InstanceType(NamedTuple):
     """The GPUs and the price of an instance type."""
@@ -123,6 +126,37 @@ GPU_TYPES: Final[Mapping[str, InstanceType]] = MappingProxyType(
         **_sizes("p6-b300", ("48xlarge", 8)),
     }
 )
+# The instance type of a pool that names neither a type nor a number of slots: the cheapest type
+# with one GPU that the default image boots.
+TYPE_DEFAULT: Final = "g4dn.xlarge"
+# The GPUs of each family. The families g3, g3s and p6e-gb200 are not in GPU_TYPES.
+# Source: EC2 instance types guide, "Accelerated computing", as of 2025-06; AWS's announcements of
+# G7 and G7e, as of 2026-06.
+GPU_FAMILIES: Final[Mapping[str, GpuModel]] = MappingProxyType(
+    {
+        "g3": gpu_models.M60,
+        "g3s": gpu_models.M60,
+        "g4dn": gpu_models.T4,
+        "g5": gpu_models.A10G,
+        "g5g": gpu_models.T4G,
+        "g6": gpu_models.L4,
+        "gr6": gpu_models.L4,
+        "g6e": gpu_models.L40S,
+        "g7": gpu_models.RTX_PRO_4500,
+        "g7e": gpu_models.RTX_PRO_6000,
+        "p2": gpu_models.K80,
+        "p3": gpu_models.V100,
+        "p3dn": gpu_models.V100,
+        "p4d": gpu_models.A100_40,
+        "p4de": gpu_models.A100_80,
+        "p5": gpu_models.H100,
+        "p5e": gpu_models.H200,
+        "p5en": gpu_models.H200,
+        "p6-b200": gpu_models.B200,
+        "p6-b300": gpu_models.B300,
+        "p6e-gb200": gpu_models.GB200,
+    }
+)
 # The sizes that support a single Elastic Fabric Adapter (EFA), by family.
 _ONE_ADAPTER_SIZES: Final = {
     "g4dn": "8xlarge 12xlarge 16xlarge metal",
@@ -167,6 +201,19 @@ _CPU_FAMILY_NAMES: Final = (
 CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
 
 
+def family_of(instance_type: str) -> str:
+    """Return the family of an instance type: "g5" for g5.xlarge."""
+    return instance_type.partition(".")[0]
+
+
+def gpu_model_of(instance_type: str) -> GpuModel | None:
+    """Return the model of an instance type's GPUs.
+
+    Return None without GPUs, and for an unknown family. The size need not exist.
+    """
+    return GPU_FAMILIES.get(family_of(instance_type))
+
+
 def gpus_of(instance_type: str) -> int | None:
     """Return the number of GPUs of an instance type.
 
@@ -175,11 +222,11 @@ def gpus_of(instance_type: str) -> int | None:
     known = GPU_TYPES.get(instance_type)
     if known is not None:
         return known.gpus
-    return 0 if instance_type.partition(".")[0] in CPU_FAMILIES else None
+    return 0 if family_of(instance_type) in CPU_FAMILIES else None
 
 
 def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
-    """Return the number of slots of an instance: the number of its GPUs.
+    """Return the number of slots of an instance: the number of GPUs.
 
     A type of a family without GPUs has 0 slots. Return None for an unknown type without a
     configured number.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Final, Literal, NoReturn
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, slots_of
+from control_plane.aws.default_image import find_image_problem
+from control_plane.aws.default_type import default_sizes, default_type_notice, find_default_type
+from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, TYPE_DEFAULT, slots_of
 from control_plane.config.providers import (
     Folder,
     Folders,
@@ -16,11 +19,12 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
+    image_finding,
     refuse_same_folders,
 )
-from control_plane.config.section import Section, refuse, refuse_at
+from control_plane.config.section import Section, refuse, refuse_at, with_defaults
 from control_plane.field_types import CountOrZero, Text
-from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 from control_plane.text_forms import text_form
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
@@ -126,8 +130,10 @@ class AwsProvider(Provider):
     """The region; if empty, the server's region."""
     ssh_key_name: str = ""
     """The key pair for logging in to instances; if empty, logging in is impossible."""
-    instance_type: Text = "g4dn.metal"
-    """The instance type of a pool without offerings."""
+    instance_type: Text = TYPE_DEFAULT
+    """The instance type of a pool without offerings. If absent, the cheapest type with
+    `instance_slots` GPUs.
+    """
     instance_slots: CountOrZero | None = None
     """Slots of the type; by default its GPUs. Required for types that the cluster does not know."""
     cpu_slots_allowed: bool = False
@@ -238,6 +244,20 @@ class AwsProvider(Provider):
         return self
 
     @model_validator(mode="after")
+    def _choose_type(self) -> AwsProvider:
+        """Return a copy with the type for `instance_slots`, if the section has slots and no type.
+
+        Raise ValidationError if no type has this number of GPUs.
+        """
+        if self.instance_slots is None or not self._has_default_type:
+            return self
+        name = find_default_type(self.instance_slots)
+        if not name:
+            text = f"must be {default_sizes()} without an instance_type, not {self.instance_slots}"
+            refuse_at(("instance_slots",), text, "name an instance_type", self.instance_slots)
+        return with_defaults(self, instance_type=name)
+
+    @model_validator(mode="after")
     def _check_types(self) -> AwsProvider:
         """Return a copy in which every offering has the slots of its type.
 
@@ -255,6 +275,32 @@ class AwsProvider(Provider):
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
 
+    def submission_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each type that AWS's image cannot boot.
+
+        Yield nothing if the section names an image.
+        """
+        if self.image_id:
+            return
+        named: list[tuple[Loc, str]] = [
+            (("offerings", place, "instance_type"), offering.instance_type)
+            for place, offering in enumerate(self.offerings)
+        ]
+        for loc, name in named or [(("instance_type",), self.instance_type)]:
+            if problem := find_image_problem(name):
+                yield image_finding(loc, name, problem)
+
+    def default_type_fields(self) -> dict[str, Any]:
+        """Return `instance_type` for a section that names no type, or else {}."""
+        return {"instance_type": self.instance_type} if self._has_default_type else {}
+
+    def default_type_notice(self) -> str:
+        """Return the notice about the type of a section without a configured type.
+
+        Return "" if the section names a type.
+        """
+        return default_type_notice(self.instance_type) if self._has_default_type else ""
+
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.
 
@@ -266,6 +312,11 @@ class AwsProvider(Provider):
     def mounts_allowed(self) -> tuple[str, ...]:
         """The folders of an instance from which trials may mount paths, file systems included."""
         return (*self.allowed_mounts, *(file_system.folder for file_system in self.file_systems))
+
+    @property
+    def _has_default_type(self) -> bool:
+        """Whether instances have a type that the section does not name."""
+        return not self.offerings and "instance_type" not in self.model_fields_set
 
     @property
     def _slots(self) -> int | None:

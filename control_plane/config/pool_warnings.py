@@ -1,9 +1,9 @@
-"""Warnings about settings of resource pools that have no effect."""
+"""Warnings about resource pools: settings without an effect, and instance types by default."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from control_plane.config.pools import ClusterConfig
+from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.section import Section
 
 UNUSED_POOL_SETTINGS: Final[Mapping[str, str]] = {
@@ -21,13 +21,27 @@ UNUSED_PROVIDER_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def pool_warnings(config: ClusterConfig) -> Iterator[str]:
-    """Yield a warning for each setting of a pool that has no effect and is not the default."""
+    """Yield the warnings about pools: unused settings with other values than the default, and
+    instance types that nobody named.
+    """
     for pool in config.resource_pools:
         place = f"pool {pool.pool_name}: "
         yield from _unused_settings(pool, UNUSED_POOL_SETTINGS, place)
         if pool.provider is not None:
             place += "provider."
             yield from _unused_settings(pool.provider, UNUSED_PROVIDER_SETTINGS, place)
+    yield from default_type_notices(config.resource_pools)
+
+
+def default_type_notices(pools: Iterable[ResourcePool]) -> Iterator[str]:
+    """Yield a notice for each pool in a cloud that names no instance type.
+
+    The notice has the chosen type with GPUs and price, and larger types.
+    """
+    for pool in pools:
+        notice = pool.provider.default_type_notice() if pool.provider else ""
+        if notice:
+            yield f"pool {pool.pool_name}: {notice}"
 
 
 def _unused_settings(section: Section, reasons: Mapping[str, str], place: str) -> Iterator[str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    FieldSerializationInfo,
     ValidationError,
     ValidationInfo,
-    field_serializer,
     field_validator,
     model_validator,
 )
@@ -23,25 +22,17 @@ from control_plane.config import master_fields
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
-from control_plane.config.environment import (
-    ImagesField,
-    RegistryAuth,
-    VariableNames,
-    VariablesByDevice,
-    VariablesField,
-    render_variables,
-)
 from control_plane.config.eras import Tree
 from control_plane.config.masks import mask_findings
 from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
-from control_plane.config.resources import BindMounts, DeviceField
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
 from control_plane.config.storage import CheckpointStorage, Storage
+from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.config.yaml_document import Document, SourcePlace, line_of, parse_document
-from control_plane.field_types import Count, CountOrZero
+from control_plane.field_types import CountOrZero
 from control_plane.findings import Finding, nearest_name_hint, path_text, value_text
 from control_plane.text_forms import text_form
 
@@ -112,69 +103,6 @@ class Scheduler(Section):
         return preemption
 
 
-class TaskContainerDefaults(Section):
-    """Defaults for the trials of a pool, which the configurations of experiments override."""
-
-    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.TASK_CONTAINER_DEFAULTS
-
-    preemption_timeout: Count | None = None
-    """The time in seconds that a trial has to save a checkpoint after a request to stop. Then the
-    trial is killed.
-    """
-    shm_size_bytes: CountOrZero | None = None
-    """The size of /dev/shm in bytes."""
-    image: ImagesField | None = None
-    """The container image, or a map from each of `cpu`, `cuda` and `rocm` to an image."""
-    environment_variables: VariablesField | None = None
-    """A list of NAME=VALUE, or a map from each kind of device to a list of NAME=VALUE.
-    Configurations of the length era add variables. Configurations of the step era replace the list.
-    """
-    shown_variables: VariableNames = ()
-    """Names of variables with public values, as in configurations of experiments."""
-    registry_auth: RegistryAuth | None = None
-    """The login for the registry `server`; without `server` for the registry of `image`, and
-    without `server` and `image` for Docker Hub. The login is sent to no other registry, even if the
-    image of a configuration is in another registry.
-    """
-    force_pull_image: bool | None = None
-    """Whether the image is pulled even if the machine has the image."""
-    bind_mounts: BindMounts = ()
-    """Directories of the host. Configurations of the length era add entries. Configurations of the
-    step era replace the list.
-    """
-    devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host. Configurations of the length era add entries. Configurations of the step
-    era replace the list.
-    """
-
-    @field_serializer("environment_variables")
-    def _render_variables(
-        self, variables: VariablesByDevice | None, info: FieldSerializationInfo
-    ) -> dict[str, list[str]] | None:
-        if variables is None:
-            return None
-        return render_variables(variables, self.shown_variables, info)
-
-    def config_layer(self) -> dict[str, Any]:
-        """Return the defaults as a layer of an experiment's configuration, secrets unmasked.
-
-        `shm_size_bytes` becomes `resources.shm_size`, and `devices` becomes `resources.devices`.
-        `preemption_timeout` and `bind_mounts` keep their names, and all other fields move to
-        `environment`. Fields with their default values and empty sections are left out.
-        """
-        given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
-        resources = {
-            ours: given.pop(name)
-            for name, ours in (("shm_size_bytes", "shm_size"), ("devices", "devices"))
-            if name in given
-        }
-        kept = {
-            name: given.pop(name) for name in ("preemption_timeout", "bind_mounts") if name in given
-        }
-        parts = {"resources": resources, "environment": given}
-        return kept | {name: part for name, part in parts.items() if part}
-
-
 class PoolFields(Section):
     """The fields of a resource pool except the name."""
 
@@ -227,6 +155,11 @@ class ResourcePool(PoolFields):
 
     pool_name: PoolName
     """The pool's name: up to 63 letters, digits, points, underscores and hyphens."""
+
+    def submission_findings(self) -> list[Finding]:
+        """Return the findings of `Provider.submission_findings`, with paths from the pool."""
+        found = self.provider.submission_findings() if self.provider else ()
+        return [replace(finding, loc=("provider", *finding.loc)) for finding in found]
 
     def masked_values(self) -> dict[str, Any]:
         """Return all fields, defaults included, as JSON values with secrets masked."""
@@ -350,6 +283,14 @@ class ClusterConfig(Section):
         """Return the scheduler in the pool's configuration, or else the cluster's scheduler."""
         return pool.scheduler or self.resource_manager.scheduler
 
+    def submission_findings(self) -> list[Finding]:
+        """Return the findings of all pools, with paths from the root."""
+        return [
+            replace(finding, loc=("resource_pools", place, *finding.loc))
+            for place, pool in enumerate(self.resource_pools)
+            for finding in pool.submission_findings()
+        ]
+
     def masked_values(self) -> dict[str, Any]:
         """Return all fields, pools and defaults included, as JSON values with secrets masked."""
         return self.model_dump(mode="json")
@@ -449,7 +390,7 @@ def check_pool(
     return _validate_document(ResourcePool, tree, document, findings)
 
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", "ResourcePool", "ClusterConfig")
 
 
 def _read_map(text: str, example: str) -> tuple[Tree, Document]:
@@ -470,6 +411,8 @@ def _validate_document(
     except ValidationError as error:
         unread = {finding.loc for finding in found}
         found += [finding for finding in findings_of(error) if finding.loc not in unread]
+    else:
+        found += valid.submission_findings()
     if found:
         raise ConfigInvalid(sorted(_locate_findings(found, document.place), key=_sort_key))
     return valid

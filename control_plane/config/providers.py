@@ -7,7 +7,7 @@ sections.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -16,7 +16,8 @@ from control_plane.config import master_fields
 from control_plane.config.durations import Duration, PositiveDuration
 from control_plane.config.section import REVEAL, Secret, Section, refuse, refuse_at
 from control_plane.field_types import Count, CountOrZero, Text
-from control_plane.findings import value_text
+from control_plane.findings import Finding, Loc, value_text
+from control_plane.fleet.gpu_models import ImageProblem
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
 FreeMap = dict[str, Any]
@@ -49,6 +50,11 @@ def refuse_same_folders(folders: Sequence[str]) -> None:
 
 ReferenceSections = tuple[tuple[str, str, type[Section]], ...]
 """The sections inside a provider's section, for the reference: title, path in words, and model."""
+
+
+def image_finding(loc: Loc, name: str, problem: ImageProblem) -> Finding:
+    """Return the finding at `loc` about an instance type that the default image cannot boot."""
+    return Finding(loc, f"cannot boot {name}: {problem.text}", problem.remedy, name)
 
 
 class OfferingConfig(Section):
@@ -155,6 +161,38 @@ class Provider(Section):
         None: all folders that the agents allow. Clouds override this property.
         """
         return None
+
+    def submission_findings(self) -> Iterator[Finding]:
+        """Yield the problems of a new configuration that stored configurations may have.
+
+        Instances of such a pool do not boot. A stored configuration with these problems stays
+        readable, because otherwise a single pool would prevent every request to the cluster. The
+        paths begin at the section. Clouds override this method.
+        """
+        return iter(())
+
+    def default_type_fields(self) -> dict[str, Any]:
+        """Return the fields for the instance type of a section without a configured type.
+
+        Return {} if the section names a type. Clouds override this method.
+        """
+        return {}
+
+    def default_type_notice(self) -> str:
+        """Return the notice about the instance type of a section without a configured type.
+
+        Return "" if the section names a type. Clouds override this method.
+        """
+        return ""
+
+    @classmethod
+    def complete_stored(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a stored section with the defaults of the storing version.
+
+        Only defaults that have changed since, and that stored sections omit, are added. Clouds
+        override this method.
+        """
+        return fields
 
     def slots_offered(self) -> tuple[int, ...]:
         """Return the distinct sizes of launchable instances in slots, the smallest first.

@@ -27,6 +27,7 @@ from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
+from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.field_types import Length
 from control_plane.searchers.options import OptionGroup
 from control_plane.searchers.registry import searcher_specs
@@ -247,7 +248,7 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "Task container defaults",
         "`task_container_defaults` of a pool. They take precedence over the cluster's defaults. "
         "The configurations of experiments take precedence over both.",
-        pools.TaskContainerDefaults,
+        TaskContainerDefaults,
     ),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),

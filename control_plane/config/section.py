@@ -231,6 +231,16 @@ def variant_name(value: object, tag: str, variants: Collection[str]) -> str:
     return name
 
 
+def with_defaults(section: S, **values: object) -> S:
+    """Return a copy of a section with other values of fields that nobody set.
+
+    The fields stay out of `model_fields_set`. The values are not validated.
+    """
+    copied = section.model_copy(update=values)
+    copied.model_fields_set.difference_update(values)
+    return copied
+
+
 def findings_of(error: ValidationError) -> list[Finding]:
     """Return the faults of a pydantic error as findings with messages for users."""
     return _to_findings(Section, error)

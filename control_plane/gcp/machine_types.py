@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from control_plane.fleet import gpu_models
+from control_plane.fleet.gpu_models import GpuModel
+
 
 class MachineType(NamedTuple):
     """The hardware of a machine type, without attached accelerators."""
@@ -140,6 +143,24 @@ ATTACHABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
         "nvidia-tesla-p4": (1, 2, 4),
     }
 )
+# The GPUs of each kind of accelerator. The catalogue has no machine type with a nvidia-gb200.
+ACCELERATOR_MODELS: Final[Mapping[str, GpuModel]] = MappingProxyType(
+    {
+        "nvidia-tesla-p4": gpu_models.P4,
+        "nvidia-tesla-p100": gpu_models.P100,
+        "nvidia-tesla-v100": gpu_models.V100,
+        "nvidia-tesla-t4": gpu_models.T4,
+        "nvidia-tesla-a100": gpu_models.A100_40,
+        "nvidia-a100-80gb": gpu_models.A100_80,
+        "nvidia-l4": gpu_models.L4,
+        "nvidia-h100-80gb": gpu_models.H100,
+        "nvidia-h100-mega-80gb": gpu_models.H100_MEGA,
+        "nvidia-h200-141gb": gpu_models.H200,
+        "nvidia-b200": gpu_models.B200,
+        "nvidia-gb200": gpu_models.GB200,
+        "nvidia-rtx-pro-6000": gpu_models.RTX_PRO_6000,
+    }
+)
 # Series without accelerators; N1 may have attached accelerators.
 _CPU_FAMILY_NAMES: Final = (
     "c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n1 n2 n2d n4 t2a t2d x4 z3"
@@ -160,9 +181,13 @@ _DISKS: Final = (
 )
 DISK_DEFAULT: Final = "hyperdisk-balanced"
 
-N1_DEFAULT: Final = "n1-standard-32"
+# The machine type of a pool that names none, and the accelerators of an N1 type without a number.
+N1_DEFAULT: Final = "n1-standard-4"
 N1_ACCELERATOR: Final = "nvidia-tesla-t4"
-N1_ACCELERATORS: Final = 4
+N1_ACCELERATORS: Final = 1
+# The number of accelerators of an N1 type in stored sections without a number. Version 0.1 and
+# earlier versions stored such sections.
+FORMER_N1_ACCELERATORS: Final = 4
 
 _INSTANCE_TYPE: Final = re.compile(
     r"(?P<machine>[a-z][a-z0-9]*(?:-[a-z0-9]+)+)"
@@ -247,7 +272,8 @@ def describe_instance_type(
         accelerator: the kind. None stands for the type's own kind, or nvidia-tesla-t4 for a type
             without own accelerators. "" attaches nothing, whatever `count` is.
         count: the number. None stands for the type's own number. For a type without own
-            accelerators, None means 4 on N1 or with an `accelerator`, and 0 otherwise.
+            accelerators, None means FORMER_N1_ACCELERATORS on N1 or with an `accelerator`, and 0
+            otherwise: a new configuration has a number for N1.
         described: machine types that take precedence over the catalogue.
     """
     is_n1 = machine_series(machine_type) == "n1"
@@ -256,7 +282,7 @@ def describe_instance_type(
     if accelerator == "":
         return InstanceType(machine_type)
     if count is None:
-        count = own.gpus if own else N1_ACCELERATORS if is_n1 or accelerator else 0
+        count = own.gpus if own else FORMER_N1_ACCELERATORS if is_n1 or accelerator else 0
     if accelerator is None:
         accelerator = own.accelerator if own else N1_ACCELERATOR
     is_own = own is not None and (accelerator, count) == (own.accelerator, own.gpus)
@@ -309,6 +335,16 @@ def accelerator_of(instance: InstanceType, described: MachineTypes = NONE_DESCRI
     """
     known = find_machine_type(instance.machine_type, described)
     return instance.accelerator or (known.accelerator if known else "")
+
+
+def gpu_model_of(
+    instance: InstanceType, described: MachineTypes = NONE_DESCRIBED
+) -> GpuModel | None:
+    """Return the model of an instance's GPUs.
+
+    Return None without GPUs, and for an unknown kind.
+    """
+    return ACCELERATOR_MODELS.get(accelerator_of(instance, described))
 
 
 def slots_of(

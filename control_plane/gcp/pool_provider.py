@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -24,21 +23,28 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
+    image_finding,
     refuse_same_folders,
 )
-from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
-from control_plane.field_types import Count, CountOrZero, Text
-from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.config.section import CarriedMap, Section, refuse, refuse_at, with_defaults
+from control_plane.field_types import CountOrZero
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
+from control_plane.gcp.default_image import find_image_problem
+from control_plane.gcp.default_type import (
+    default_sizes,
+    default_type_notice,
+    find_default_type,
+    n1_type_for,
+)
+from control_plane.gcp.machine_sections import DescribedTypes, MachineConfig, MachineTypeConfig
 from control_plane.gcp.machine_types import (
+    FORMER_N1_ACCELERATORS,
     GPU_TYPES,
-    N1_DEFAULT,
     N1_TYPES,
-    InstanceType,
-    MachineType,
     MachineTypes,
     attachment_problem,
-    describe_instance_type,
     gpus_of,
+    machine_series,
     parse_instance_type,
     slots_of,
 )
@@ -95,55 +101,6 @@ NfsServer = Annotated[
 NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
 LabelValue = Annotated[str, AfterValidator(_check_label_value)]
-
-
-class MachineConfig(Section):
-    """The instances of a pool without offerings."""
-
-    machine_type: Text = N1_DEFAULT
-    """The machine type."""
-    gpu_type: str | None = None
-    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise the type's accelerator. `""`
-    attaches no accelerator.
-    """
-    gpu_num: CountOrZero | None = None
-    """The number of accelerators; by default 4 for N1, otherwise the type's number. 0 attaches no
-    accelerators.
-    """
-    preemptible: bool = False
-    """Whether instances are bought on the spot market."""
-
-    @field_validator("gpu_num")
-    @classmethod
-    def _check_number(cls, number: int | None, info: ValidationInfo) -> int | None:
-        if number and info.data.get("gpu_type") == "":
-            refuse(f"must be 0 where gpu_type is empty, not {number}", "name a gpu_type")
-        return number
-
-    def instance_type(self, described: MachineTypes) -> InstanceType:
-        """Return the machine type with the accelerators to attach, after defaults are applied."""
-        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
-
-
-class MachineTypeConfig(Section):
-    """A machine type, as Compute Engine describes it."""
-
-    vcpus: Count
-    """The number of vCPUs."""
-    memory_gb: Annotated[float, Field(gt=0)]
-    """The memory in GiB."""
-    gpus: CountOrZero = 0
-    """The number of GPUs that belong to the type, without attached GPUs."""
-    accelerator: str = ""
-    """The kind of the GPUs, such as nvidia-b200."""
-
-    @property
-    def machine_type(self) -> MachineType:
-        """The described type in the form of the catalogue."""
-        return MachineType(self.gpus, self.vcpus, self.memory_gb, self.accelerator)
-
-
-DescribedTypes = dict[Text, MachineTypeConfig]
 
 
 class NetworkConfig(Section):
@@ -206,7 +163,7 @@ class GcpProvider(Provider):
     """The region; if empty, the region of the zone, or the server's region."""
     zone: str = ""
     """The only zone to use; all zones of the region if empty."""
-    instance_type: MachineConfig = Field(default_factory=MachineConfig)
+    instance_type: MachineConfig = Field(default_factory=lambda: MachineConfig.model_validate({}))
     """The machine type of a pool without offerings; see Machines."""
     instance_slots: CountOrZero | None = None
     """Slots of the machine type; required for types that the cluster does not know."""
@@ -350,6 +307,29 @@ class GcpProvider(Provider):
         return self
 
     @model_validator(mode="after")
+    def _choose_type(self) -> GcpProvider:
+        """Return a copy with a machine type that fits, if the section names no machine type.
+
+        `gpu_num` or `gpu_type` select an N1 type, and otherwise `instance_slots` the cheapest type
+        with this number of GPUs. Raise ValidationError if no type has this number.
+        """
+        machine, slots = self.instance_type, self.instance_slots
+        if not self._has_default_type:
+            return self
+        if not {"gpu_type", "gpu_num"}.isdisjoint(machine.model_fields_set):
+            chosen = with_defaults(machine, machine_type=n1_type_for(machine.gpu_num or 0))
+        elif slots is not None:
+            found = find_default_type(slots)
+            if found is None:
+                text = f"must be {default_sizes()} without a machine_type, not {slots}"
+                refuse_at(("instance_slots",), text, "name a machine_type", slots)
+            attached = {"gpu_type": found.accelerator or None, "gpu_num": found.number or None}
+            chosen = with_defaults(machine, machine_type=found.machine_type, **attached)
+        else:
+            return self
+        return with_defaults(self, instance_type=chosen)
+
+    @model_validator(mode="after")
     def _check_types(self) -> GcpProvider:
         """Return a copy in which every offering has the slots of its type.
 
@@ -367,6 +347,45 @@ class GcpProvider(Provider):
                 self._check_slots(("instance_slots",), name, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
+
+    def submission_findings(self) -> Iterator[Finding]:
+        """Yield a finding for each type that Google's image cannot boot.
+
+        Yield nothing if the section names an image.
+        """
+        if self.boot_disk_source_image:
+            return
+        named: list[tuple[Loc, str]] = [
+            (("offerings", place, "instance_type"), offering.instance_type)
+            for place, offering in enumerate(self.offerings)
+        ]
+        for loc, name in named or [(("instance_type",), self.default_type)]:
+            if problem := find_image_problem(name, self.described_types):
+                yield image_finding(loc, name, problem)
+
+    def default_type_fields(self) -> dict[str, Any]:
+        """Return the whole `instance_type` for a section without a machine type, or else {}."""
+        machine = self.instance_type.model_dump(mode="json", exclude_none=True)
+        return {"instance_type": machine} if self._has_default_type else {}
+
+    def default_type_notice(self) -> str:
+        """Return the notice about the type of a section without a configured machine type.
+
+        Return "" if the section names a type, and for a type without GPUs.
+        """
+        instance = parse_instance_type(self.default_type)
+        return default_type_notice(instance) if instance and self._has_default_type else ""
+
+    @classmethod
+    def complete_stored(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a stored section, with 4 accelerators for an N1 without a number."""
+        machine = fields.get("instance_type")
+        if not isinstance(machine, Mapping) or machine.get("gpu_num") is not None:
+            return fields
+        is_n1 = machine_series(str(machine.get("machine_type"))) == "n1"
+        if not is_n1 or machine.get("gpu_type") == "":
+            return fields
+        return {**fields, "instance_type": {**machine, "gpu_num": FORMER_N1_ACCELERATORS}}
 
     def slots_offered(self) -> tuple[int, ...]:
         """Return the sizes in slots of the instances that the pool may launch, in ascending order.
@@ -392,6 +411,11 @@ class GcpProvider(Provider):
     def default_type(self) -> str:
         """The instance type without offerings, as text with attached accelerators."""
         return str(self.instance_type.instance_type(self.described_types))
+
+    @property
+    def _has_default_type(self) -> bool:
+        """Whether instances have a machine type that the section does not name."""
+        return not self.offerings and "machine_type" not in self.instance_type.model_fields_set
 
     @property
     def _slots(self) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig, ResourcePool
+from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
 from control_plane.rows import cluster_rows, pool_rows
@@ -83,6 +84,12 @@ def _shared_fields(table: StateTable) -> dict[str, Any]:
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:
-    """Return the known JSON fields in a pool's row. Without a row, return {"pool_name": name}."""
+    """Return the known JSON fields in a pool's row. Without a row, return {"pool_name": name}.
+
+    The provider's defaults are those of the version that stored the row.
+    """
     fields: dict[str, Any] = {"pool_name": name} if row is None else json.loads(row.body)
+    provider = fields.get("provider")
+    if isinstance(provider, dict) and provider.get("type") in PROVIDERS:
+        fields["provider"] = PROVIDERS[provider["type"]].complete_stored(provider)
     return {name: value for name, value in fields.items() if name in ResourcePool.model_fields}

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.pools import ClusterConfig
 from control_plane.config.providers import OfferingConfig
-from infra.aws.default_image import name_incompatibility
 from infra.aws.settings import Settings
 from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
@@ -78,12 +77,12 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
 def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
     """Return a line for each field of a pool's `provider` that conflicts with the settings.
 
-    Check region, instance profile, subnets, security group, zones, types, image and tags. Return
-    [] if nothing conflicts.
+    Check region, instance profile, subnets, security group, zones, image and tags. Return [] if
+    nothing conflicts.
     """
     return [
         *_place_problems(settings, provider),
-        *_type_problems(settings, provider),
+        *_zone_problems(settings, provider),
         *_image_problems(provider),
         *_tag_problems(settings, provider),
     ]
@@ -136,8 +135,8 @@ def _foreign_name_problem(settings: Settings, kind: str, name: str, known: str) 
     )
 
 
-def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
-    """Yield a line for each offering in a foreign zone, or that the default image cannot boot."""
+def _zone_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    """Yield a line for each offering in a foreign zone."""
     zones = zones_in_use(settings)
     where = settings.network.setting if settings.network else "detcloud:zones"
     for offering in offerings_of(provider):
@@ -145,12 +144,6 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
             yield (
                 f"an offering is in the zone {offering.zone}: expected one of {', '.join(zones)}, "
                 f"where there are subnets for it; add it to {where}"
-            )
-        why_not = "" if provider.image_id else name_incompatibility(offering.instance_type)
-        if why_not:
-            yield (
-                f"{offering.instance_type} cannot boot: {why_not}; use another type, "
-                "or name an image for it in provider.image_id"
             )
 
 

@@ -30,6 +30,7 @@ from infra.findings import Finding, Unknown
 from infra.program_checks import (
     check_pools,
     find_archive,
+    find_default_types,
     find_missing_images,
     read_present_stack,
     setting_texts,
@@ -85,14 +86,15 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check a stack's configuration without calling AWS; return architecture and warnings.
 
-    The warnings are about pools without any image. Raise SettingsInvalid if the settings, the
-    cluster configuration or a pool is invalid, or an archive is missing.
+    The warnings are about pools without any image, and pools without an instance type. Raise
+    SettingsInvalid if the settings, the cluster configuration or a pool is invalid, or an archive
+    is missing.
     """
     settings, text = read_stack_config(team, stack_config)
     cluster = check_pools(text, partial(find_pool_problems, settings))
     place = settings.cluster_config
     warnings = find_missing_images(place, cluster, _lacks_image, "image_id", "docs/aws.md")
-    return ConfigReport(settings.architecture, warnings)
+    return ConfigReport(settings.architecture, (*warnings, *find_default_types(place)))
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:

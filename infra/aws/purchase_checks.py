@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from control_plane.aws import default_image
 from control_plane.aws.pool_provider import AwsProvider
 from control_plane.aws.vcpu_quotas import VcpuQuota, quota_url, vcpu_quota
 from control_plane.config.pools import ClusterConfig
+from control_plane.fleet.gpu_models import ImageProblem, find_gpu_model
 from control_plane.fleet.records import Market
-from infra.aws import default_image
 from infra.aws.account_facts import PoolFacts, TypeFacts
 from infra.aws.file_system_checks import find_file_system_problems
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
@@ -113,9 +114,9 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         text = f"{settings.region} does not offer this type"
         yield Finding(Level.ERROR, subject, text, "use another type, or another region")
         return
-    problem = _incompatibility(settings, purchase, kind)
+    problem = _incompatibility(purchase, kind)
     if problem:
-        yield Finding(Level.ERROR, subject, problem, "use another type or another image")
+        yield Finding(Level.ERROR, subject, problem.text, problem.remedy)
         return
     offered = kind.gpu_count or int(purchase.provider.cpu_slots_allowed)
     if (kind.gpu_count or not kind.gpus) and offered != purchase.slots:
@@ -148,24 +149,30 @@ def _description(kind: TypeFacts) -> str:
     )
 
 
-def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
+def _incompatibility(purchase: Purchase, kind: TypeFacts) -> ImageProblem | None:
     """Return why the type cannot be bought in this market or boot the default image.
 
-    Return "" if it can. A pool with its own image skips the checks of processor and GPU.
+    Return None if nothing prevents a launch. A pool with its own image skips the checks of
+    processor and GPU. The facts are EC2's, so that types outside the catalogue are checked too.
     """
+    remedy = "use another type or another image"
     if purchase.usage_class not in kind.markets:
-        return f"it is sold only as {', '.join(sorted(kind.markets))}"
+        text = f"it is sold only as {', '.join(sorted(kind.markets))}"
+        return ImageProblem(text, "use another type or another market")
     if purchase.provider.image_id:
-        return ""
+        return None
     if default_image.ARCHITECTURE not in kind.architectures:
         has = ", ".join(sorted(kind.architectures))
-        return f"its processor is {has}, and AWS's image is for {default_image.ARCHITECTURE}"
-    for maker, model in kind.gpus:
+        text = f"its processor is {has}, and AWS's image is for {default_image.ARCHITECTURE}"
+        return ImageProblem(text, remedy)
+    for maker, name in kind.gpus:
         if maker != "NVIDIA":
-            return f"its accelerator is {maker}'s, but AWS's image has only NVIDIA's driver"
-        if model in default_image.GPUS_WITHOUT_DRIVER:
-            return f"its GPU, {model}, is too old for the driver of AWS's image"
-    return ""
+            text = f"its accelerator is {maker}'s, but AWS's image has only NVIDIA's driver"
+            return ImageProblem(text, remedy)
+        model = find_gpu_model(name)
+        if problem := default_image.find_gpu_problem(model) if model else None:
+            return problem
+    return None
 
 
 def _zones(

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from control_plane.config.eras import Tree
+from control_plane.gcp.machine_sections import DescribedTypes, MachineTypeConfig
 from control_plane.gcp.machine_types import N1_DEFAULT, find_machine_type, parse_instance_type
-from control_plane.gcp.pool_provider import DescribedTypes, MachineTypeConfig
 from control_plane.gcp.zones import region_of
 from infra.gcp.account_facts import TypeFacts
 from infra.gcp.machine_catalog import MachineCatalog

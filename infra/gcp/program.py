@@ -10,7 +10,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from control_plane.config.eras import Tree
-from control_plane.config.pools import complete_cluster
+from control_plane.config.pools import Completion, complete_cluster
 from control_plane.config.providers import Provider
 from control_plane.gcp.pool_provider import GcpProvider
 from infra.cluster_config_file import parse_cluster_config, read_cluster_config
@@ -37,6 +37,7 @@ from infra.gcp.terraform import PROVIDER
 from infra.program_checks import (
     check_pools,
     find_archive,
+    find_default_types,
     find_missing_images,
     read_present_stack,
     setting_texts,
@@ -130,13 +131,15 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check a stack's configuration without calling Google; return a report with warnings.
 
-    The warnings are about pools without any image. Raise SettingsInvalid if the settings, the
-    cluster configuration or a pool is invalid, or an archive is missing.
+    The warnings are about pools without any image, and pools without an instance type. Raise
+    SettingsInvalid if the settings, the cluster configuration or a pool is invalid, or an archive
+    is missing.
     """
     settings, text = read_stack_config(team, stack_config)
     cluster = check_pools(text, partial(find_pool_problems, settings))
     place, field = settings.cluster_config, "boot_disk_source_image"
     warnings = find_missing_images(place, cluster, _lacks_image, field, "docs/gcp.md")
+    warnings = (*warnings, *find_default_types(place, _completion(settings)))
     return ConfigReport(ARCHITECTURE, warnings, needs_archives=not settings.image)
 
 
@@ -276,8 +279,12 @@ def _read_cluster(settings: Settings) -> str:
 
     Raise SettingsInvalid if the file is missing or invalid.
     """
-    complete = partial(add_described_types, described=settings.machine_types)
-    return read_cluster_config(Path(settings.cluster_config), complete)
+    return read_cluster_config(Path(settings.cluster_config), _completion(settings))
+
+
+def _completion(settings: Settings) -> Completion:
+    """Return the function that adds the settings' descriptions of machine types."""
+    return partial(add_described_types, described=settings.machine_types)
 
 
 def _lacks_image(provider: Provider) -> bool:

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from control_plane.gcp.pool_provider import DescribedTypes
+from control_plane.gcp.machine_sections import DescribedTypes
 from infra.data_buckets import expected_buckets
 from infra.gcp.names import Names
 from infra.gcp.trial_access import (

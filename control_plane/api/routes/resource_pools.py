@@ -13,7 +13,7 @@ from control_plane.api.dependencies import IdempotencyParameter, PageParameters,
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.config.pool_warnings import pool_warnings
+from control_plane.config.pool_warnings import default_type_notices, pool_warnings
 from control_plane.config.pools import (
     POOL_NAME,
     check_cluster,
@@ -94,13 +94,22 @@ class ConfigurationAnswer(Answer):
     """The changes that a configuration made, or would make with `dry_run`.
 
     `shared` has the paths of the changed values outside of the pools. `warnings` name the settings
-    of pools that have no effect.
+    of pools that have no effect, and the instance types of pools that name none.
     """
 
     changes: list[PoolChange]
     shared: list[str] = []
     warnings: list[str] = []
     dry_run: bool = False
+
+
+class PoolAnswer(ResourcePoolWhole):
+    """A pool that was created or changed.
+
+    `warnings` name the instance type of a pool that names none. A repeated request has no warnings.
+    """
+
+    warnings: list[str] = []
 
 
 class RemovalAnswer(Answer):
@@ -129,7 +138,7 @@ def describe(resource_pool: PoolName, services: ServicesParameter) -> ResourcePo
     return describe_pool(services, resource_pool)
 
 
-@router.put("/resource-pools/{resource_pool}", response_model=ResourcePoolWhole)
+@router.put("/resource-pools/{resource_pool}", response_model=PoolAnswer)
 @require_role(Role.ADMIN, body_bytes_max=CONFIG_BYTES_MAX)
 def put(
     resource_pool: PoolName,
@@ -137,23 +146,28 @@ def put(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Create a pool, or change the configuration of a pool, and return the pool.
+    """Create a pool, or change the configuration of a pool; return the pool with warnings.
 
     `config` replaces all fields, except the fields that the deployment filled in. A draining pool
     stays draining. Errors: `invalid` for problems of the configuration, or for a provider that the
     cluster does not support. `unavailable` if other requests keep changing the pool.
     """
+    warnings: list[str] = []
 
     def effect(extra_writes: ExtraWrites) -> object:
         cluster = cluster_config(services)
         present = cluster.find_pool(resource_pool)
         pool = check_pool(resource_pool, body.config, body.overrides, present)
         check_providers(services, {"": pool})
+        warnings[:] = default_type_notices([pool])
         configure_pool(services, pool, cluster, request.by, lambda _: extra_writes(resource_pool))
         return resource_pool
 
+    def describe_change(name: str) -> PoolAnswer:
+        return PoolAnswer(**describe_pool(services, name).model_dump(), warnings=warnings)
+
     try:
-        answer = request.execute(services, effect, partial(describe_pool, services))
+        answer = request.execute(services, effect, describe_change)
         return answer_response(answer)
     except ConfigInvalid as error:
         raise config_error(error, "the pool's configuration is not valid") from None

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from control_plane.adapters import lazy_adapter
-from control_plane.aws.instance_types import NETWORK_CARDS, NetworkCards, slots_of
+from control_plane.aws.instance_types import NETWORK_CARDS, TYPE_DEFAULT, NetworkCards, slots_of
 from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
 USER_DATA_BYTES_MAX = 16 * 1024
-# AWS maintains this image with GPU drivers and a container engine in every region.
+# AWS maintains this image in every region, with NVIDIA's driver, whose open kernel modules need
+# Turing or newer, and with Docker and NVIDIA's container toolkit.
 IMAGE_DEFAULT = (
     "resolve:ssm:/aws/service/deeplearning/ami/x86_64/"
     "base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
@@ -69,7 +70,7 @@ class Ec2Settings:
 
     region: str = ""
     ssh_key_name: str = ""
-    instance_type: str = "g4dn.metal"
+    instance_type: str = TYPE_DEFAULT
     instance_slots: int | None = None
     cpu_slots_allowed: bool = False
     spot: bool = False

@@ -1,6 +1,7 @@
-"""The check, before a launch, of instance types that the catalogue lacks.
+"""The check of instance types before a launch, by name or by the description of EC2.
 
-The pool's settings give the slots of such a type. If its agents offered another number, the
+The name of a type in the catalogue decides whether the default image boots. For other types, the
+pool's settings give the slots. If the agents offered another number, the
 provisioner would always launch too many or too few instances. If the image did not boot on the
 type, every attempt would cost money. The first launch therefore reads the type's description from
 EC2; later launches use the cached description.
@@ -14,7 +15,9 @@ from typing import Any
 import botocore.exceptions as sdk
 from botocore.parsers import ResponseParserError
 
+from control_plane.aws.default_image import ARCHITECTURE, find_gpu_problem, find_image_problem
 from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, NetworkCards
+from control_plane.fleet.gpu_models import find_gpu_model
 from detcloud.shared.plurals import count_text
 from provisioner.clouds.aws.ec2_api import Ec2Api, error_code
 from provisioner.clouds.aws.launch_request import Ec2Settings
@@ -26,8 +29,6 @@ log = logging.getLogger(__name__)
 ANSWER_TTL_MS = 24 * 60 * MINUTE_MS
 # A missing description does not prevent a launch. EC2 is asked again after this time.
 SILENCE_TTL_MS = 60 * MINUTE_MS
-# The architecture of the default image.
-IMAGE_ARCHITECTURE = "x86_64"
 _NO_SUCH_TYPE = "InvalidInstanceType"
 
 
@@ -39,6 +40,8 @@ class _TypeDescription:
     """The names of the processor architectures that the type supports."""
     gpus: dict[str, int]
     """The number of GPUs by manufacturer; 0 for a fraction of a GPU."""
+    models: tuple[str, ...]
+    """EC2's names of the GPUs, for example `V100`."""
     cards: NetworkCards | None
     """The network cards; None without Elastic Fabric Adapters."""
 
@@ -57,16 +60,20 @@ class UnknownTypes:
     def check(self, name: str, slots: int, settings: Ec2Settings) -> None:
         """Check that the default image boots on a type and that agents on the type offer `slots`.
 
-        Pass without a request if the catalogue contains the type. Otherwise read the description
-        from EC2, or use the cached one. Pass if EC2 gives no description, which is logged. The
-        image is only checked if the pool names none, and the slots only for types with whole NVIDIA
-        GPUs or no GPU.
+        Make no request if the catalogue contains the type: then the type's name decides whether the
+        image boots. Otherwise read the description from EC2, or use the cached one. If EC2 gives no
+        description, which is logged, only the name is checked. The image is only checked if the
+        pool names none, and the slots only for types outside the catalogue with whole NVIDIA GPUs
+        or no GPU.
 
         Raises:
             ConfigurationError: a check fails, or the region lacks the type.
         """
         description = None if _is_known(name) else self._describe(name)
         if description is None:
+            problem = None if settings.image_id else find_image_problem(name)
+            if problem:
+                raise ConfigurationError(f"{name} cannot boot: {problem.text}; {problem.remedy}")
             return
         if not settings.image_id:
             _check_image(name, description)
@@ -125,10 +132,13 @@ def _parse(described: dict[str, Any]) -> _TypeDescription:
     A type without GPUs has no entries in `gpus`. Raises KeyError if a required field is missing.
     """
     gpus: dict[str, int] = {}
-    for item in described.get("GpuInfo", {}).get("Gpus", ()):
+    items = described.get("GpuInfo", {}).get("Gpus", ())
+    for item in items:
         gpus[item["Manufacturer"]] = gpus.get(item["Manufacturer"], 0) + int(item["Count"])
+    models = tuple(str(item.get("Name", "")) for item in items)
     architectures = tuple(described["ProcessorInfo"]["SupportedArchitectures"])
-    return _TypeDescription(architectures, gpus, _parse_cards(described.get("NetworkInfo", {})))
+    cards = _parse_cards(described.get("NetworkInfo", {}))
+    return _TypeDescription(architectures, gpus, models, cards)
 
 
 def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
@@ -146,15 +156,14 @@ def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
 def _check_image(name: str, description: _TypeDescription) -> None:
     """Raise ConfigurationError if the default image does not support the type's hardware.
 
-    The image supports processors with IMAGE_ARCHITECTURE, and GPUs of NVIDIA or no GPUs. `name` is
-    the instance type's, for the message.
+    The image supports processors with ARCHITECTURE, and GPUs of NVIDIA since Turing or no GPUs.
+    `name` is the instance type's, for the message.
     """
     remedy = "use another type, or name an image for it in provider.image_id"
-    if IMAGE_ARCHITECTURE not in description.architectures:
+    if ARCHITECTURE not in description.architectures:
         has = ", ".join(description.architectures)
         raise ConfigurationError(
-            f"{name} has a processor of {has}, and AWS's image is for {IMAGE_ARCHITECTURE}; "
-            f"{remedy}"
+            f"{name} has a processor of {has}, and AWS's image is for {ARCHITECTURE}; {remedy}"
         )
     others = sorted(set(description.gpus) - {"NVIDIA"})
     if others:
@@ -162,6 +171,9 @@ def _check_image(name: str, description: _TypeDescription) -> None:
             f"{name} has GPUs of {', '.join(others)}, but AWS's image has only NVIDIA's "
             f"driver; {remedy}"
         )
+    for model in filter(None, map(find_gpu_model, description.models)):
+        if problem := find_gpu_problem(model):
+            raise ConfigurationError(f"{name} cannot boot: {problem.text}; {problem.remedy}")
 
 
 def _check_slots(name: str, gpus: int, slots: int, settings: Ec2Settings) -> None:

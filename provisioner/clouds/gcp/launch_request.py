@@ -17,7 +17,9 @@ from pydantic import ValidationError
 
 from control_plane.adapters import lazy_adapter
 from control_plane.fleet.records import IntentRow, Market, Offering
+from control_plane.gcp.default_image import find_image_problem
 from control_plane.gcp.machine_types import (
+    N1_ACCELERATORS,
     N1_DEFAULT,
     InstanceType,
     MachineType,
@@ -36,7 +38,8 @@ from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, Confi
 
 # Compute Engine's limit on a value of an instance's metadata.
 STARTUP_SCRIPT_BYTES_MAX: Final = 256 * 1024
-# Google maintains this image with GPU drivers, a container engine and the GPU toolkit.
+# Google maintains this image with NVIDIA's driver, whose open kernel modules need Turing or newer.
+# The boot script installs the container engine and NVIDIA's container toolkit.
 IMAGE_DEFAULT: Final = (
     "projects/ubuntu-os-accelerator-images/global/images/family/"
     "ubuntu-accelerator-2404-amd64-with-nvidia-580"
@@ -68,7 +71,8 @@ class MachineSettings:
         """Return the machine type with the accelerators.
 
         `gpu_type` and `gpu_num` that are None have the defaults of `describe_instance_type`: an N1
-        type without both gets 4 GPUs of the kind nvidia-tesla-t4. The result is not checked.
+        type without both gets 4 GPUs of the kind nvidia-tesla-t4, as version 0.1 stored them. The
+        result is not checked.
         `described` has machine types that take precedence over the catalogue.
         """
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
@@ -101,7 +105,7 @@ class GceSettings:
     project: str = ""
     region: str = ""
     zone: str = ""
-    instance_type: MachineSettings = MachineSettings()
+    instance_type: MachineSettings = MachineSettings(gpu_num=N1_ACCELERATORS)
     instance_slots: int | None = None
     cpu_slots_allowed: bool = False
     machine_types: Mapping[str, MachineType] = field(default_factory=dict)
@@ -288,8 +292,8 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     unless `base_config` keeps an additional disk.
 
     Raises:
-        ConfigurationError: the machine type or accelerator is invalid, the script is too long, or a
-            subnetwork is given and no region is known.
+        ConfigurationError: the machine type or accelerator is invalid or cannot boot the default
+            image, the script is too long, or a subnetwork is given and no region is known.
     """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
@@ -297,6 +301,8 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
         raise ConfigurationError(f"{text} such as a2-highgpu-1g or n1-standard-8+nvidia-tesla-t4:1")
     if problem := attachment_problem(instance, settings.machine_types):
         raise ConfigurationError(problem)
+    if not settings.boot_disk_source_image:
+        _check_default_image(str(instance), settings)
     base, labels = settings.base_config, instance_labels(request, settings)
     attached = {"acceleratorType": instance.accelerator, "acceleratorCount": instance.number}
     account = settings.service_account
@@ -320,6 +326,12 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     if tags:
         own["tags"] = {"items": list(dict.fromkeys(tags))}
     return {**base, **own}
+
+
+def _check_default_image(name: str, settings: GceSettings) -> None:
+    """Raise ConfigurationError if the default image does not run on an instance type."""
+    if problem := find_image_problem(name, settings.machine_types):
+        raise ConfigurationError(f"{name} cannot boot: {problem.text}; {problem.remedy}")
 
 
 def _boot_disk(

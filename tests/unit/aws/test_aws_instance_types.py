@@ -5,6 +5,7 @@ from control_plane.aws.instance_types import (
     GPU_TYPES,
     NETWORK_CARDS,
     NetworkCards,
+    gpu_model_of,
     on_demand_price,
     slots_of,
 )
@@ -33,6 +34,15 @@ def test_catalogue_has_all_types_with_gpus() -> None:
         name for name, description in types().items() if _cuda_gpus(description)
     } - GPU_TYPES.keys()
     assert not missing
+
+
+def test_gpu_models_match_ec2s_catalogue() -> None:
+    for name in GPU_TYPES.keys() & types().keys():
+        (named,) = {gpu["Name"] for gpu in types()[name]["GpuInfo"]["Gpus"]}
+        model = gpu_model_of(name)
+        assert model is not None
+        # EC2 has a single name for both variants of the A100, and inserts "Server" into a name.
+        assert model.name.startswith(named.replace(" Server", "")), name
 
 
 def test_network_cards_match_ec2s_catalogue() -> None:

@@ -12,11 +12,11 @@ from control_plane.config.pools import (
     PoolFields,
     ResourceManager,
     Scheduler,
-    TaskContainerDefaults,
     check_cluster,
 )
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.section import HINTS_MAX, Section
+from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.gcp.pool_provider import GcpProvider
 from tests.unit.config.samples import to_yaml
 

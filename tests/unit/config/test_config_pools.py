@@ -15,6 +15,7 @@ from control_plane.config.pool_settings import pool_settings, task_defaults
 from control_plane.config.pool_warnings import (
     UNUSED_POOL_SETTINGS,
     UNUSED_PROVIDER_SETTINGS,
+    default_type_notices,
     pool_warnings,
 )
 from control_plane.config.pools import (
@@ -219,7 +220,10 @@ def test_rejects_values_that_ec2_would_refuse(fields: str, problem: str) -> None
 @pytest.mark.parametrize(
     ("fields", "slots"),
     [
-        ("", (8,)),  # a g4dn.metal
+        ("", (1,)),  # a g4dn.xlarge
+        (", instance_slots: 1", (1,)),
+        (", instance_slots: 4", (4,)),
+        (", instance_slots: 8", (8,)),
         (", instance_type: g5.12xlarge", (4,)),
         (", instance_type: unheard.of, instance_slots: 3", (3,)),
         (", instance_type: m5.large", (0,)),
@@ -282,8 +286,8 @@ resource_pools:
       max_agent_starting_period: 90
       launch_error_retries: 2
       offerings:
-        - {instance_type: p3.2xlarge, zone: us-east-1a, market: spot, slots: 1, price_per_hour: 0.9}
-        - {instance_type: p3.8xlarge, slots: 4}
+        - {instance_type: g5.xlarge, zone: us-east-1a, market: spot, slots: 1, price_per_hour: 0.9}
+        - {instance_type: g5.12xlarge, slots: 4}
 """
     config = check_cluster(text)
     settings = pool_settings(config.resource_pools[0], config, PoolSettings())
@@ -306,8 +310,8 @@ resource_pools:
         == 10
     )
     assert [offering.name for offering in provider_settings.offerings] == [
-        "p3.2xlarge/us-east-1a/spot",
-        "p3.8xlarge/on_demand",
+        "g5.xlarge/us-east-1a/spot",
+        "g5.12xlarge/on_demand",
     ]
     assert json.loads(provider_settings.section)["ssh_key_name"] == "key"
 
@@ -431,6 +435,7 @@ def test_settings_without_effect_are_warnings() -> None:
         "pool default: provider.container_startup_script",
         "pool default: provider.operation_timeout_period",
         "pool b: provider.launch_error_timeout",
+        *default_type_notices(config.resource_pools),
     ]
     # Default values cause no warning, also in a file that contains all defaults.
     assert list(pool_warnings(check_cluster(check_cluster(EXAMPLE).to_json().decode()))) == []
@@ -453,7 +458,8 @@ def test_check_of_a_cluster_file_prints_warnings(
     assert "\nwarning: pool default: agent_reconnect_wait is not used: an agent is lost" in out
     assert "hush" not in out
     main([str(file), "--json"])
-    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 5
+    # Five settings without an effect, and the type of the pool on Google Cloud.
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 5 + 1
 
 
 def test_cluster_problems_show_no_login_of_a_url() -> None:

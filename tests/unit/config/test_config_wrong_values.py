@@ -23,7 +23,6 @@ from control_plane.config.pools import (
     ResourceManager,
     ResourcePool,
     Scheduler,
-    TaskContainerDefaults,
     check_cluster,
 )
 from control_plane.config.problems import ConfigInvalid, Problem
@@ -33,6 +32,7 @@ from control_plane.config.resources import BindMount, Device, Resources
 from control_plane.config.searcher import searcher_model, searcher_names
 from control_plane.config.section import Section
 from control_plane.config.storage import LAYERS, storage_models
+from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
 from control_plane.field_types import to_integer
 from control_plane.findings import Loc, path_text, value_text

@@ -106,9 +106,9 @@ def test_refuses_pools_that_compute_engine_would_refuse(fields: str, problem: st
 @pytest.mark.parametrize(
     ("fields", "slots"),
     [
-        # n1-standard-32 with four T4, Determined's default.
-        ("", (4,)),
-        (", instance_type: {machine_type: n1-standard-8}", (4,)),
+        # n1-standard-4 with a T4.
+        ("", (1,)),
+        (", instance_type: {machine_type: n1-standard-8}", (1,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 2}", (2,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 0}", (0,)),
         # CPU pools in Determined's configurations.
@@ -126,7 +126,8 @@ def test_refuses_pools_that_compute_engine_would_refuse(fields: str, problem: st
         (", instance_type: {machine_type: e2-standard-4}, cpu_slots_allowed: true", (1,)),
         (", instance_type: {machine_type: q9-standard-4}, instance_slots: 3", (3,)),
         (
-            ", offerings: [{instance_type: n1-standard-8+nvidia-tesla-v100:8}, "
+            ", boot_disk_source_image: i, "
+            "offerings: [{instance_type: n1-standard-8+nvidia-tesla-v100:8}, "
             "{instance_type: a3-highgpu-1g}]",
             (1, 8),
         ),

@@ -59,7 +59,9 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/checkpoint_files.py",
     "control_plane/checkpoint_stores/registry.py",
     "control_plane/checkpoint_stores/store_type.py",
+    "control_plane/fleet/gpu_models.py",
     "control_plane/fleet/records.py",
+    "control_plane/fleet/type_choice.py",
     "harness/detcloud/shared/articles.py",
     "harness/detcloud/shared/azure_place.py",
     "harness/detcloud/shared/bucket_errors.py",
@@ -91,9 +93,13 @@ PURE_FILES = (
     "provisioner/request_shapes.py",
     "provisioner/sizing.py",
 )
-# A cloud's section of the configuration, and the catalogue of instance types for the check.
+# A cloud's section of the configuration, and the tables of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
-CATALOGUES = ("/instance_types.py", "/machine_types.py")
+SECTIONS = (POOL_PROVIDER, "/machine_sections.py")
+CATALOGUES = (
+    *("/default_image.py", "/default_type.py"),
+    *("/instance_types.py", "/machine_prices.py", "/machine_types.py"),
+)
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
@@ -198,7 +204,7 @@ class Source:
         # A package's entry point is the edge of the package: the entry point reads files and
         # prints.
         inside = self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
-        named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, *CATALOGUES))
+        named = self.path in PURE_FILES or self.path.endswith((*SECTIONS, *CATALOGUES))
         return named or (inside and not self.path.endswith("/__main__.py"))
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
@@ -299,7 +305,8 @@ def _may_import(source: Source, name: str) -> bool:
     top = name.split(".")[0]
     if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
         return True
-    if {"pool_provider", "instance_types", "machine_types"} & set(name.split(".")):
+    tables = {path.strip("/").removesuffix(".py") for path in (*SECTIONS, *CATALOGUES)}
+    if tables & set(name.split(".")):
         return True
     if (source.path, top) == (RANDOMNESS, "random"):
         return True
@@ -310,7 +317,7 @@ def _may_import(source: Source, name: str) -> bool:
     if top in sys.stdlib_module_names or top in DATA_PACKAGES:
         return top not in IMPURE_MODULES
     is_config = source.path.startswith(("control_plane/config/", STORE_TYPES))
-    return top in CONFIG_PACKAGES and (is_config or source.path.endswith(POOL_PROVIDER))
+    return top in CONFIG_PACKAGES and (is_config or source.path.endswith(SECTIONS))
 
 
 def pure_folders_see_no_clock_and_no_chance(source: Source) -> Iterator[str]:

@@ -226,7 +226,7 @@ IMAGE = "task_container_defaults: {image: registry.example/trial:1}"
 
 
 @pytest.mark.parametrize("how", ["deploy", "export"])
-def test_pools_with_unpublished_images_share_a_warning(
+def test_pools_with_unpublished_images_and_default_types_cause_warnings(
     how: str,
     run: Run,
     engine: Engine,
@@ -237,11 +237,14 @@ def test_pools_with_unpublished_images_share_a_warning(
     pools = settings.with_name("pools.yaml")
     pools.write_text(AWS + ", {pool_name: more, provider: {type: aws}}]\n")
     assert run(how, f"--output={tmp_path / 'out'}")[0] == 0
-    (warning,) = [
+    image, *types = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")
     ]
-    assert f"{pools}: pools default, more: " in warning
-    assert "detcloud/trial:0.1.0-cuda, which are in no registry" in warning
+    assert f"{pools}: pools default, more: " in image
+    assert "detcloud/trial:0.1.0-cuda, which are in no registry" in image
+    notice = "provider.instance_type is not set: instances are g4dn.xlarge with 1 T4"
+    for name, text in zip(("default", "more"), types, strict=True):
+        assert text.startswith(f"warning: {pools}: pool {name}: {notice}")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_pool_with_an_explicit_image_causes_no_warning(
 ) -> None:
     settings.with_name("pools.yaml").write_text(text + "\n")
     assert run("deploy")[0] == 0
-    assert "warning" not in capsys.readouterr().err
+    assert "in no registry" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("team", ["vision", "speech"])

@@ -56,6 +56,27 @@ def test_unknown_type_must_boot_and_match_the_slots(
         assert len(ec2.cloud().launch(launch)) == 1
 
 
+@pytest.mark.parametrize("kind", ["p3.2xlarge", "g5g.xlarge"])
+def test_known_type_that_the_default_image_cannot_boot_is_not_launched(
+    ec2: Account, kind: str
+) -> None:
+    launch = request(offering=offering_of(kind, 1))
+    with pytest.raises(ConfigurationError, match=f"{kind} cannot boot: its "):
+        ec2.cloud().launch(launch)
+    assert not ec2.region.machines
+
+
+def test_unknown_type_with_an_old_gpu_is_not_launched(
+    ec2: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gpu,) = types()["g9.12xlarge"]["GpuInfo"]["Gpus"]
+    described = {**types()["g9.12xlarge"], "GpuInfo": {"Gpus": [{**gpu, "Name": "V100"}]}}
+    monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
+    with pytest.raises(ConfigurationError, match="its GPU, V100 "):
+        ec2.cloud().launch(request(offering=offering_of("g9.12xlarge", 4)))
+    assert len(ec2.cloud().launch(request(offering=offering_of("g9.12xlarge", 4), **OWN))) == 1
+
+
 def interfaces_of_gang(ec2: Account, kind: str, slots: int, **section: Any) -> list[dict[str, Any]]:
     """Launch a gang of two instances of the type; return the template's network interfaces."""
     launch = replace(request("gang", offering_of(kind, slots), 2, **section), together=True)

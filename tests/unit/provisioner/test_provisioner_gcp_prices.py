@@ -58,8 +58,7 @@ def test_machine_type_is_the_default_offering(gce: Account) -> None:
     (offering,) = gce.cloud(instance_type={"machine_type": A2, "preemptible": True}).offerings()
     assert offering == Offering(f"{A2}/spot", A2, "", Market.SPOT, 4, round(4.408062 + DISK, 6))
     (offering,) = gce.cloud().offerings()
-    # The default of Determined.
-    assert (offering.instance_type, offering.slots) == ("n1-standard-32+nvidia-tesla-t4:4", 4)
+    assert (offering.instance_type, offering.slots) == ("n1-standard-4+nvidia-tesla-t4:1", 1)
 
 
 def sku(description: str, dollars: float, usage: str = "OnDemand", unit: str = "h") -> Any:

@@ -93,6 +93,14 @@ def test_spot_instance_is_deleted_and_no_instance_restarts() -> None:
     }
 
 
+def test_gpu_that_the_default_image_does_not_run_is_not_launched(gce: Account) -> None:
+    old = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-v100:1")
+    with pytest.raises(ConfigurationError, match="cannot boot: its GPU, V100 "):
+        gce.cloud().launch(request("one", old))
+    own = {"boot_disk_source_image": "projects/p1/global/images/family/ours"}
+    assert len(gce.cloud(**own).launch(request("two", old, **own))) == 1
+
+
 def test_n1_with_accelerators_does_not_migrate(gce: Account) -> None:
     t4 = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-t4:2")
     plain = replace(ON_DEMAND, instance_type="n1-standard-8")

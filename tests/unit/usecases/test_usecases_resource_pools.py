@@ -9,7 +9,9 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
+from control_plane.queries.cluster_configuration import POOL_CONFIGS
 from control_plane.scheduling.model import SchedulerRules
+from control_plane.state.table import Key, Put
 from simulator.faults.table_faults import InterleavingTable
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
@@ -78,6 +80,37 @@ def test_pool_keeps_machine_types_from_deployment(tmp_path: Path) -> None:
     own = f"provider: {{machine_types: {{}}, {new[1:]}"
     assert "not a known machine type" in put(cluster, "default", own).body.decode()
     assert put(cluster, "default", "provider: {type: local}").status == 422
+
+
+def test_answer_names_the_type_of_a_pool_that_names_none(tmp_path: Path) -> None:
+    cluster = build_cluster(tmp_path, providers=frozenset({"aws"}))
+    (warning,) = put(cluster, "gpus", "provider: {type: aws}").json["warnings"]
+    assert warning.startswith(
+        "pool gpus: provider.instance_type is not set: instances are g4dn.xlarge with 1 T4"
+    )
+    # A change of another field keeps the stored type.
+    changed = put(cluster, "gpus", None, overrides=["provider.max_instances=2"])
+    assert changed.json["warnings"] == []
+    assert changed.json["config"]["provider"]["instance_type"] == "g4dn.xlarge"
+    (applied,) = apply(
+        cluster, "resource_pools: [{pool_name: default, provider: {type: aws}}]", dry_run=True
+    ).json["warnings"]
+    assert applied.startswith("pool default: provider.instance_type is not set")
+
+
+def test_pool_of_an_older_version_keeps_its_gpus(tmp_path: Path) -> None:
+    cluster = build_cluster(tmp_path, providers=frozenset({"gcp"}))
+    put(cluster, "gpus", "provider: {type: gcp, instance_type: {machine_type: n1-standard-32}}")
+    key, table = Key(POOL_CONFIGS, "gpus"), cluster.services.table
+    row = table.get(key)
+    assert row is not None
+    stored = json.loads(row.body)
+    # Version 0.1 left out the number of accelerators, which was 4.
+    assert stored["provider"]["instance_type"].pop("gpu_num") == 1
+    body = json.dumps(stored).encode()
+    table.commit((Put(key, row.revision + 1, body, row.revision),))
+    pool = cluster.get("/resource-pools/gpus").json
+    assert pool["config"]["provider"]["instance_type"]["gpu_num"] == 4
 
 
 def test_rejects_invalid_pool_with_the_line(cluster: Cluster) -> None:

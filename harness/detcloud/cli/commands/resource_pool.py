@@ -13,7 +13,7 @@ from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
-from detcloud.client import Client, ResourcePool
+from detcloud.client import Client
 from detcloud.client.records import AppliedConfiguration
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
@@ -342,9 +342,8 @@ def add_set_arguments(parser: ArgumentParser) -> None:
     add_overrides_option(parser, example="scheduler.type=priority")
 
 
-def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
-    """Create or change the pool of the arguments in the cluster, and return the pool. Nothing is
-    printed.
+def _send_settings(client: Client, arguments: Namespace) -> None:
+    """Create or change the pool of the arguments in the cluster, and print warnings to stderr.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
@@ -352,13 +351,15 @@ def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
             refuses for another reason, or does not answer.
     """
     try:
-        return client.set_resource_pool(
+        pool = client.set_resource_pool(
             arguments.name, arguments.file, overrides=arguments.overrides
         )
     except ApiError as error:
         if error.code == "invalid" and arguments.file is not None:
             raise RefusedConfigError(str(arguments.file), error) from None
         raise
+    # Clusters of older versions send no warnings.
+    print_warnings(pool.data.get("warnings", []))
 
 
 HANDLERS: Handlers = {

@@ -150,6 +150,13 @@ def test_pools_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) -
     assert json.loads(detcloud("rp", "describe", "gpus", "--json").out)["jobs"] == 2
 
 
+def test_warnings_about_a_changed_pool_are_printed(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.queue.pools["gpus"]["warnings"] = ["pool gpus: provider.instance_type is not set"]
+    ended = detcloud("rp", "set", "gpus", "--config", "provider.type=aws")
+    assert (ended.code, ended.out) == (0, "pool gpus was set\n")
+    assert "pool gpus: provider.instance_type is not set" in ended.err
+
+
 def test_pools_are_created_changed_drained_and_removed(
     fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
