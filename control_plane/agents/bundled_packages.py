@@ -83,7 +83,7 @@ def bundle_files() -> Iterator[tuple[PurePosixPath, bytes]]:
 
 
 def _find_distribution(name: str) -> metadata.Distribution | None:
-    """Return an installed distribution with a list of files, or None."""
+    """Return an installed distribution. Return None without a list of its files."""
     try:
         found = metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -107,9 +107,10 @@ def _copied_files(name: str, distribution: metadata.Distribution) -> dict[PurePo
 
 
 def _place_of(file: PurePosixPath, distribution: str) -> PurePosixPath | None:
-    """Return the place of a file in the bundle, or None for a file that is not copied.
+    """Return the place of a file in the bundle.
 
-    Records of installation are not copied: pip would take the bundled package for the image's.
+    Return None for a file that is not copied. Records of installation are not copied, because pip would take the
+    bundled package for a package of the image.
     """
     if file.is_absolute() or not {"..", "tests", "__pycache__"}.isdisjoint(file.parts):
         return None

@@ -33,7 +33,7 @@ def install(folder: Path, name: str, files: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder of installed packages, with all but one of the bundle `s3`."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     for name in ("jmespath", "python-dateutil", "six", "urllib3"):
@@ -41,7 +41,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_bundle_has_code_data_and_licences(installed: Path) -> None:
+def test_bundle_has_code_data_and_licences(site_packages: Path) -> None:
     files = {
         "botocore/__init__.py": "code",
         "botocore/cacert.pem": "authorities",
@@ -52,7 +52,7 @@ def test_bundle_has_code_data_and_licences(installed: Path) -> None:
         "botocore/tests/test_x.py": "a test",
         "botocore-1.dist-info/licenses/LICENSE.txt": "the licence",
     }
-    install(installed, "botocore", files)
+    install(site_packages, "botocore", files)
     names = ("jmespath", "python-dateutil", "six", "urllib3")
     assert dict(bundle_files()) == {
         PurePosixPath("s3") / place: text.encode()
@@ -67,7 +67,7 @@ def test_bundle_has_code_data_and_licences(installed: Path) -> None:
     }
 
 
-def test_bundle_without_one_of_its_packages_is_skipped(installed: Path) -> None:
+def test_bundle_without_one_of_its_packages_is_skipped(site_packages: Path) -> None:
     assert list(bundle_files()) == []
 
 
