@@ -109,8 +109,8 @@ def _copied_files(name: str, distribution: metadata.Distribution) -> dict[PurePo
 def _place_of(file: PurePosixPath, distribution: str) -> PurePosixPath | None:
     """Return the place of a file in the bundle.
 
-    Return None for a file that is not copied. Records of installation are not copied, because pip would take the
-    bundled package for a package of the image.
+    Return None for a file that is not copied. Records of installation are not copied, because pip
+    would take the bundled package for a package of the image.
     """
     if file.is_absolute() or not {"..", "tests", "__pycache__"}.isdisjoint(file.parts):
         return None
