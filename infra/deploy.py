@@ -334,9 +334,8 @@ def _stack_config(
 ) -> dict[str, str]:
     """Return a copy of the configuration `given` with the paths of the functions' archives.
 
-    Print the configuration's warnings. Build the archives that the configuration does not name in
-    `folder`, and print a line for each. If the stack needs no archives, return the configuration
-    without archives.
+    Build the archives that the configuration does not name in `folder`, and print a line for each.
+    If the stack needs no archives, return the configuration without archives.
 
     Raises:
         SettingsInvalid: the configuration is invalid.
@@ -347,8 +346,6 @@ def _stack_config(
     # Building an archive takes half a minute, so check everything else first. This file stands in
     # for the missing archives.
     report = program.check_config(options.team, {**config, **dict.fromkeys(missing, __file__)})
-    for warning in report.warnings:
-        _print_progress(f"warning: {warning}")
     if not report.needs_archives:
         return {key: value for key, value in config.items() if key not in archives}
     for key, kind in missing.items():

@@ -89,8 +89,6 @@ class ConfigReport:
 
     architecture: str
     """The functions' processor, such as `arm64`."""
-    warnings: tuple[str, ...] = ()
-    """Lines for the deployer."""
     needs_archives: bool = True
     """Whether the deployment uses archives of functions."""
 
