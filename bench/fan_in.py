@@ -39,7 +39,7 @@ from control_plane.usecases.submission import (
     submit_experiment,
 )
 from detcloud.shared.http import Transport
-from detcloud.shared.trial_directory import ReportFile
+from detcloud.shared.report_file import ReportFile
 from local_cluster.embedded_cluster import build_embedded_cluster
 from local_cluster.home import HomeFolder
 

@@ -7,11 +7,8 @@ from typing import TypeVar
 import pulumi
 from pulumi.runtime import config
 
-from control_plane.config.images import DEFAULT_IMAGES
-from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pool_warnings import default_type_notices
 from control_plane.config.pools import ClusterConfig, Completion, check_cluster
-from control_plane.config.providers import Provider
 from infra.cluster_config_file import parse_cluster_config
 from infra.sources import REPOSITORY
 from infra.stack_program import PROJECT, SettingsInvalid
@@ -56,37 +53,6 @@ def check_pools(text: str, find_problems: Callable[[ClusterConfig], list[str]]) 
     if problems := find_problems(cluster):
         raise SettingsInvalid(problems)
     return cluster
-
-
-def find_missing_images(
-    place: str,
-    cluster: ClusterConfig,
-    lacks_image: Callable[[Provider], bool],
-    field: str,
-    page: str,
-) -> tuple[str, ...]:
-    """Return a tuple with a single warning about all pools without any image, or ().
-
-    The warning lists pools with neither a machine image nor an image for trials' containers. Trials
-    of these pools run in the default images, which no registry has. `lacks_image` decides whether a
-    provider belongs to the stack's cloud and has no machine image in its field `field`. The warning
-    names the field, the configuration's file `place` and the documentation's `page`.
-    """
-    pools = [
-        pool.pool_name
-        for pool in cluster.resource_pools
-        if pool.provider is not None
-        and lacks_image(pool.provider)
-        and "image" not in task_defaults(pool, cluster).get("environment", {})
-    ]
-    if not pools:
-        return ()
-    return (
-        f"{place}: pools {', '.join(pools)}: neither provider.{field} nor "
-        f"task_container_defaults.image is set, so trials run in {DEFAULT_IMAGES.cpu} or "
-        f"{DEFAULT_IMAGES.cuda}, which are in no registry; {page} describes how to build "
-        "one, under The image of trials",
-    )
 
 
 def find_default_types(place: str, complete: Completion = lambda tree: tree) -> tuple[str, ...]:

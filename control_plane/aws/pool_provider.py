@@ -119,6 +119,7 @@ Tags = Annotated[tuple[Tag, ...], Field(strict=False, max_length=TAGS_MAX)]
 class AwsProvider(Provider):
     """Instances are EC2 instances."""
 
+    blackwell_families: ClassVar[tuple[str, ...]] = ("g7.", "g7e.", "p6-", "p6e-")
     reference_sections: ClassVar[ReferenceSections] = (
         ("Network interfaces", "`provider.network_interface` of aws.", NetworkInterface),
         ("File systems", "An entry of `provider.file_systems` of aws.", FileSystem),
@@ -307,6 +308,15 @@ class AwsProvider(Provider):
         Without offerings, return the size of the section's own instance type.
         """
         return super().slots_offered() or (self._slots or 0,)
+
+    def types_offered(self) -> tuple[str, ...]:
+        """Return the offered types. Without offerings, return the section's own type."""
+        return super().types_offered() or (self.instance_type,)
+
+    @property
+    def has_own_machine_image(self) -> bool:
+        """Whether the pool names a machine image."""
+        return bool(self.image_id)
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:

@@ -98,6 +98,8 @@ class Provider(Section):
     """The fields that a deployment fills in. A new configuration without them keeps the pool's
     values.
     """
+    blackwell_families: ClassVar[tuple[str, ...]] = ()
+    """The beginnings of names of instance types with GPUs of the generation Blackwell."""
     type: str
     min_instances: CountOrZero = 0
     """The number of instances that the pool keeps even without work."""
@@ -200,3 +202,19 @@ class Provider(Section):
         Return an empty tuple without offerings. Clouds override this method for this case.
         """
         return tuple(sorted({offering.slots for offering in self.offerings}))
+
+    def types_offered(self) -> tuple[str, ...]:
+        """Return the names of instance types that the pool may launch, in the offerings' order.
+
+        Return an empty tuple without offerings. Clouds override this method for this case.
+        """
+        return tuple(dict.fromkeys(offering.instance_type for offering in self.offerings))
+
+    def blackwell_types(self) -> tuple[str, ...]:
+        """Return the offered instance types with GPUs of NVIDIA's generation Blackwell."""
+        return tuple(one for one in self.types_offered() if one.startswith(self.blackwell_families))
+
+    @property
+    def has_own_machine_image(self) -> bool:
+        """Whether instances boot a configured machine image, which may contain container images."""
+        return False

@@ -155,6 +155,7 @@ class GcpProvider(Provider):
     )
 
     deployed_fields: ClassVar[tuple[str, ...]] = ("machine_types",)
+    blackwell_families: ClassVar[tuple[str, ...]] = ("a4-", "a4x-", "g4-")
 
     type: Literal["gcp"]
     project: str = ""
@@ -411,6 +412,15 @@ class GcpProvider(Provider):
     def default_type(self) -> str:
         """The instance type without offerings, as text with attached accelerators."""
         return str(self.instance_type.instance_type(self.described_types))
+
+    def types_offered(self) -> tuple[str, ...]:
+        """Return the offered types. Without offerings, return the section's own type."""
+        return super().types_offered() or (self.default_type,)
+
+    @property
+    def has_own_machine_image(self) -> bool:
+        """Whether the pool names a machine image."""
+        return bool(self.boot_disk_source_image)
 
     @property
     def _has_default_type(self) -> bool:

@@ -1,5 +1,5 @@
 # A machine image for the instances of AWS pools. The image contains the packages that the boot
-# script would install, the images of trials, and no secret. images/README.md describes the build.
+# script would install, the default image of trials, and no secret. images/README.md describes the build.
 
 packer {
   required_plugins {
@@ -89,7 +89,7 @@ build {
   sources = ["source.amazon-ebs.instance"]
 
   provisioner "file" {
-    sources     = ["${path.root}/../boot/install.sh", "${path.root}/../trial/Dockerfile"]
+    source      = "${path.root}/../boot/install.sh"
     destination = "/tmp/"
   }
 

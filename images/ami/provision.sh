@@ -1,7 +1,6 @@
 #!/bin/bash
 # Prepares a machine that Packer started, before Packer makes the image. Runs as root, with
-# install.sh and the Dockerfile of trials in /tmp. KIND is gpu or cpu. PULL names more images of
-# trials.
+# install.sh in /tmp. KIND is gpu or cpu. PULL names more images of trials.
 set -euo pipefail
 cd /tmp
 
@@ -15,19 +14,15 @@ if [ "$KIND" = gpu ] && ! { modinfo nvidia && nvidia-ctk --version; } > /dev/nul
   exit 1
 fi
 
-# The tags are the default images of trials, so that no instance pulls these images.
-docker build --tag detcloud/trial:0.1.0-cpu - < Dockerfile
-if [ "$KIND" = gpu ]; then
-  docker build --tag detcloud/trial:0.1.0-cuda --build-arg TORCH_INDEX=https://pypi.org/simple - < Dockerfile
-fi
-for image in $PULL; do
+# The default image of trials, so that no instance pulls the image. The digest pins the content.
+trial=docker.io/pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime@sha256:6acf597eeb8e376a96580dde4952f37cc017fef732bb40bfc73f28f25e3f64b4
+for image in "$trial" $PULL; do
   docker pull --quiet "$image"
 done
-docker builder prune --all --force > /dev/null
 
 # The image must contain no keys, identity or logs of this machine.
 apt-get clean
-rm -rf /tmp/install.sh /tmp/Dockerfile /var/lib/apt/lists/* /root/.docker /home/*/.docker
+rm -rf /tmp/install.sh /var/lib/apt/lists/* /root/.docker /home/*/.docker
 rm -f /etc/ssh/ssh_host_* /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys
 rm -f /root/.bash_history /home/*/.bash_history
 cloud-init clean --logs --machine-id

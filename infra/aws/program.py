@@ -10,9 +10,7 @@ import botocore.exceptions as sdk
 import pulumi
 import pulumi_aws as aws
 
-from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.pools import check_cluster
-from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
@@ -27,11 +25,11 @@ from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding, Unknown
+from infra.image_checks import check_images
 from infra.program_checks import (
     check_pools,
     find_archive,
     find_default_types,
-    find_missing_images,
     read_present_stack,
     setting_texts,
 )
@@ -86,15 +84,12 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check a stack's configuration without calling AWS; return architecture and warnings.
 
-    The warnings are about pools without any image, and pools without an instance type. Raise
-    SettingsInvalid if the settings, the cluster configuration or a pool is invalid, or an archive
-    is missing.
+    The warnings are about pools without an instance type. Raise SettingsInvalid if the settings,
+    the cluster configuration or a pool is invalid, or an archive is missing.
     """
     settings, text = read_stack_config(team, stack_config)
-    cluster = check_pools(text, partial(find_pool_problems, settings))
-    place = settings.cluster_config
-    warnings = find_missing_images(place, cluster, _lacks_image, "image_id", "docs/aws.md")
-    return ConfigReport(settings.architecture, (*warnings, *find_default_types(place)))
+    check_pools(text, partial(find_pool_problems, settings))
+    return ConfigReport(settings.architecture, find_default_types(settings.cluster_config))
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
@@ -145,8 +140,9 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Return findings on whether a team's stack can run in the account and remote accounts.
 
-    AWS and the clouds of remote accounts are called with the deployer's credentials. A failed call
-    becomes a warning, and refused credentials an error. Raise SettingsInvalid if the settings, the
+    AWS and the clouds of remote accounts are called with the deployer's credentials. Registries are
+    asked for the images of trials. A failed call becomes a warning, and refused credentials an
+    error. Raise SettingsInvalid if the settings, the
     cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
@@ -156,6 +152,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     return [
         *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
+        *check_images(cluster),
     ]
 
 
@@ -225,11 +222,6 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     if problems := find_limit_problems(settings):
         raise SettingsInvalid(problems)
     return settings
-
-
-def _lacks_image(provider: Provider) -> bool:
-    """Return whether a provider belongs to AWS and names no machine image."""
-    return isinstance(provider, AwsProvider) and not provider.image_id
 
 
 def _archive_path(settings: Settings, setting: str, path: str) -> str:

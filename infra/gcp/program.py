@@ -11,8 +11,6 @@ import pulumi_gcp as gcp
 
 from control_plane.config.eras import Tree
 from control_plane.config.pools import Completion, complete_cluster
-from control_plane.config.providers import Provider
-from control_plane.gcp.pool_provider import GcpProvider
 from infra.cluster_config_file import parse_cluster_config, read_cluster_config
 from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining
@@ -34,11 +32,11 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
+from infra.image_checks import check_images
 from infra.program_checks import (
     check_pools,
     find_archive,
     find_default_types,
-    find_missing_images,
     read_present_stack,
     setting_texts,
 )
@@ -131,24 +129,21 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check a stack's configuration without calling Google; return a report with warnings.
 
-    The warnings are about pools without any image, and pools without an instance type. Raise
-    SettingsInvalid if the settings, the cluster configuration or a pool is invalid, or an archive
-    is missing.
+    The warnings are about pools without an instance type. Raise SettingsInvalid if the settings,
+    the cluster configuration or a pool is invalid, or an archive is missing.
     """
     settings, text = read_stack_config(team, stack_config)
-    cluster = check_pools(text, partial(find_pool_problems, settings))
-    place, field = settings.cluster_config, "boot_disk_source_image"
-    warnings = find_missing_images(place, cluster, _lacks_image, field, "docs/gcp.md")
-    warnings = (*warnings, *find_default_types(place, _completion(settings)))
+    check_pools(text, partial(find_pool_problems, settings))
+    warnings = find_default_types(settings.cluster_config, _completion(settings))
     return ConfigReport(ARCHITECTURE, warnings, needs_archives=not settings.image)
 
 
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Return findings on whether a team's stack can run in the project and remote accounts.
 
-    Google and the clouds of remote accounts are called with the deployer's credentials. A failed
-    call becomes a warning, and refused credentials an error. Raise SettingsInvalid if the settings,
-    the cluster configuration or a pool is invalid.
+    Google and the clouds of remote accounts are called with the deployer's credentials. Registries
+    are asked for the images of trials. A failed call becomes a warning, and refused credentials an
+    error. Raise SettingsInvalid if the settings, the cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
     cluster = check_pools(_read_cluster(settings), partial(find_pool_problems, settings))
@@ -157,6 +152,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     return [
         *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
+        *check_images(cluster),
     ]
 
 
@@ -285,11 +281,6 @@ def _read_cluster(settings: Settings) -> str:
 def _completion(settings: Settings) -> Completion:
     """Return the function that adds the settings' descriptions of machine types."""
     return partial(add_described_types, described=settings.machine_types)
-
-
-def _lacks_image(provider: Provider) -> bool:
-    """Return whether a provider belongs to Google Cloud and names no machine image."""
-    return isinstance(provider, GcpProvider) and not provider.boot_disk_source_image
 
 
 def _archive_path(setting: str, path: str | None) -> str:

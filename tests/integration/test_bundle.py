@@ -45,6 +45,7 @@ class Context:
     def get_remaining_time_in_millis(self): return 30_000
 answer = handler(event, Context())
 import botocore
+from control_plane.agents.bundled_packages import bundle_files
 for name in NAMES:
     importlib.import_module(f"lambdas.aws.{name}").handler
 try:
@@ -53,7 +54,8 @@ except OSError:
     writes = False
 print()
 print(json.dumps({"status": answer["statusCode"], "botocore": botocore.__file__,
-                  "seconds": seconds, "writes": writes, "python": sys.version}))
+                  "seconds": seconds, "writes": writes, "python": sys.version,
+                  "bundles": sorted({place.parts[0] for place, _ in bundle_files()})}))
 """
 
 
@@ -68,6 +70,8 @@ def test_every_function_starts_in_the_layout_of_lambda(tmp_path: Path) -> None:
     assert answers["botocore"].startswith("/var/task/")
     assert answers["python"].startswith("3.13.")
     assert not answers["writes"]
+    # The packages that trials get with the agent's code.
+    assert answers["bundles"] == ["gpu", "s3"]
 
 
 def test_archive_describes_every_service_that_functions_call() -> None:

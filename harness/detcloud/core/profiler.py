@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.bundled_packages import offer_bundle
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.trial_directory import Reporter
 
@@ -201,6 +202,7 @@ def gpu_reader() -> Callable[[], Metrics]:
     function that returns an empty dict.
     """
     try:
+        offer_bundle("gpu", "pynvml")
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         pynvml.nvmlInit()

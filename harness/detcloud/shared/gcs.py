@@ -33,6 +33,7 @@ from detcloud.shared.gcs_reading import (
     generation_of,
 )
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
+from detcloud.shared.google_packages import offer_google_packages
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
@@ -83,6 +84,7 @@ class GcsBucket:
         self._name = name
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.place = f"gs://{name}/{self._key_prefix}".rstrip("/")
+        offer_google_packages()
         try:
             from google.cloud.storage import Client
         except ImportError:

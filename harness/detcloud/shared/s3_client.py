@@ -10,6 +10,7 @@ from typing import Any
 
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.bundled_packages import offer_bundle
 from detcloud.shared.s3_errors import remedy_of
 
 ATTEMPTS_MAX = 6
@@ -27,11 +28,13 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
     client repeats throttled, broken and unanswered requests up to ATTEMPTS_MAX attempts, with
     growing pauses. A redirect by a store with an endpoint raises BucketError and is not followed.
     Requests raise botocore's other errors untranslated. With `for_checkpoints`, variables and files
-    of the user's code have no effect.
+    of the user's code have no effect. If botocore is not installed, the botocore that came with the
+    agent's code is used (`offer_bundle`).
 
     Raise BucketError if boto3 is missing, if credentials are missing or cannot be fetched, if only
     one key of the place is set, or if a setting is invalid.
     """
+    offer_bundle("s3", "botocore")
     try:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, NoCredentialsError

@@ -6,6 +6,7 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
+from control_plane.config.images import DEFAULT_IMAGE
 from detcloud.shared.version import __version__
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
@@ -255,9 +256,11 @@ def test_image_of_determined_is_replaced_with_a_warning(cluster: Cluster) -> Non
     image = "determinedai/environments:py-3.8-pytorch-1.12-cpu-0.21.0"
     created = cluster.create(CONFIG, overrides=[f"environment.image={{cpu: '{image}'}}"])
     (warning,) = created.json["warnings"]
-    assert f"{image} is one of Determined's images: containers run detcloud/trial:" in warning
+    assert (
+        f"{image} is one of Determined's images: containers run {DEFAULT_IMAGE} instead" in warning
+    )
     [entry, *_] = Agent(cluster).sync().json["desired"]
-    assert entry["spec"]["image"]["cpu"].startswith("detcloud/trial:")
+    assert entry["spec"]["image"]["cpu"] == DEFAULT_IMAGE
     assert entry["spec"]["config"]["environment"]["image"]["cpu"] == image
 
 

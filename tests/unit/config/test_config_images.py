@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import detcloud
 from control_plane.config.__main__ import main
 from control_plane.config.check import check_config
 from control_plane.config.images import (
+    BLACKWELL_IMAGE,
     DEFAULT_IMAGES,
-    RELEASE,
     image_warnings,
     images_to_run,
     is_determined_image,
+    is_pinned_image,
 )
+from detcloud.shared.registries import registry_of_image
 from tests.unit.config.samples import LENGTH, STEP, change_fields, check_changed, to_yaml
 
 THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
@@ -118,5 +120,40 @@ def test_warns_once_of_an_image_for_all_device_kinds(image: Any, places: list[st
     assert [warning.split(": ")[0] for warning in warnings] == places
 
 
-def test_default_images_have_the_version_of_the_package() -> None:
-    assert detcloud.__version__ == RELEASE
+@pytest.mark.parametrize(
+    ("image", "places"),
+    [
+        # The default images of earlier versions, from the documentation of those versions.
+        ("detcloud/trial:0.1.0-cpu", ["environment.image"]),
+        ("docker.io/detcloud/trial", ["environment.image"]),
+        ({"cuda": "index.docker.io/detcloud/x@sha256:0"}, ["environment.image.cuda"]),
+        ("registry.example/detcloud/trial:0.1.0-cpu", []),
+        ("detcloud-team/trial", []),
+        ("detcloud", []),
+    ],
+)
+def test_warns_of_images_in_a_namespace_that_anybody_may_register(
+    image: Any, places: list[str]
+) -> None:
+    warnings = list(image_warnings(check_changed(LENGTH, {"environment.image": image})))
+    assert [warning.split(": ")[0] for warning in warnings] == places
+    assert all(
+        "credentials" in warning and "leave the image out" in warning for warning in warnings
+    )
+
+
+def test_default_images_are_pinned_images_of_pytorch() -> None:
+    for image in (DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda, BLACKWELL_IMAGE):
+        assert image
+        assert registry_of_image(image) == "docker.io"
+        assert image.startswith("docker.io/pytorch/pytorch:")
+        assert is_pinned_image(image)
+        assert re.fullmatch("[0-9a-f]{64}", image.partition("@sha256:")[2])
+
+
+def test_default_images_have_the_tested_version_of_torch() -> None:
+    constraints = (Path(__file__).parents[3] / "constraints.txt").read_text()
+    version = re.search(r"^torch==(.+)$", constraints, re.MULTILINE)
+    assert version
+    for image in (DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda, BLACKWELL_IMAGE):
+        assert f":{version[1]}-" in str(image)

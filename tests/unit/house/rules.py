@@ -150,6 +150,7 @@ SDK_HOMES = {
         "harness/detcloud/shared/gcs_errors.py",
         "harness/detcloud/shared/gcs_signing.py",
         "harness/detcloud/shared/google_credentials.py",
+        "harness/detcloud/shared/google_packages.py",
     ),
     "azure": ("harness/detcloud/shared/azure.py",),
     "urllib3": ("gcp/",),

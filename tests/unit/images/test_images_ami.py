@@ -34,8 +34,7 @@ def test_packer_accepts_the_template(tmp_path: Path, gpu: str) -> None:
         assert count == 1, newer
     folder = tmp_path / "images/ami"
     folder.mkdir(parents=True)
-    for place in ("boot", "trial"):
-        (tmp_path / "images" / place).symlink_to(IMAGES / place)
+    (tmp_path / "images/boot").symlink_to(IMAGES / "boot")
     (folder / "provision.sh").symlink_to(PROVISION)
     (folder / TEMPLATE.name).write_text(text)
     variables = ["-var", "region=eu-central-1", "-var", f"gpu={gpu}", "-var", 'pull=["a", "b"]']
@@ -73,11 +72,22 @@ def test_template_has_no_secret_variable() -> None:
     assert names == ["region", "gpu", "pull", "subnet_id"]
 
 
-def test_image_contains_the_default_trial_images() -> None:
+def test_image_contains_the_default_image_of_trials(tmp_path: Path) -> None:
+    """Run the loop of pulls with a program in place of docker."""
     text = PROVISION.read_text()
-    assert re.findall(r"--tag (\S+)", text) == [DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda]
-    # The same argument as in images/README.md.
-    assert "--build-arg TORCH_INDEX=https://pypi.org/simple" in text
+    pulls = text[text.index("trial=") : text.index("# The image must contain no keys")]
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/bash\necho "$@"\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-euc", pulls],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "PULL": "a b"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    pulled = [line.removeprefix("pull --quiet ") for line in done.stdout.splitlines()]
+    assert pulled == [*{DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda}, "a", "b"]
 
 
 @pytest.mark.parametrize("script", [PROVISION, *sorted(IMAGES.glob("boot/*.sh"))])

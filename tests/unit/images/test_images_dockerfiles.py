@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config.images import DEFAULT_IMAGES
+from control_plane.config.images import BLACKWELL_IMAGE, DEFAULT_IMAGES
 from tests.conftest import require
 
 ROOT = Path(__file__).parents[3]
@@ -174,7 +174,17 @@ def requirements_of(distribution: str) -> list[str]:
     return [re.split(r"[^\w-]", name)[0].lower() for name in required if "extra ==" not in name]
 
 
-def test_readme_builds_the_default_trial_images() -> None:
+def test_readme_names_the_default_images() -> None:
     readme = (ROOT / "images/README.md").read_text()
-    for image in (DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda):
-        assert f"docker build -t {image} " in readme
+    for image in (DEFAULT_IMAGES.cpu, DEFAULT_IMAGES.cuda, BLACKWELL_IMAGE):
+        assert str(image) in readme
+
+
+def test_no_document_names_an_image_in_a_namespace_of_others() -> None:
+    files = [*ROOT.glob("images/**/*"), *ROOT.glob("docs/*.md"), *ROOT.glob("infra/*/*.yaml")]
+    texts = {path: path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"}
+    named = {
+        path: re.findall(r"(?<![\w./-])(?:docker\.io/)?detcloud/trial\b", text)
+        for path, text in texts.items()
+    }
+    assert {path: names for path, names in named.items() if names} == {}

@@ -97,8 +97,9 @@ def test_gpu_that_the_default_image_does_not_run_is_not_launched(gce: Account) -
     old = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-v100:1")
     with pytest.raises(ConfigurationError, match="cannot boot: its GPU, V100 "):
         gce.cloud().launch(request("one", old))
-    own = {"boot_disk_source_image": "projects/p1/global/images/family/ours"}
-    assert len(gce.cloud(**own).launch(request("two", old, **own))) == 1
+    image = "projects/p1/global/images/family/ours"
+    named = gce.cloud(boot_disk_source_image=image)
+    assert len(named.launch(request("two", old, boot_disk_source_image=image))) == 1
 
 
 def test_n1_with_accelerators_does_not_migrate(gce: Account) -> None:

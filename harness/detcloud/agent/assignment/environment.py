@@ -52,7 +52,8 @@ def container_environment(threads: int) -> dict[str, str]:
     """Return the environment variables that all trials in containers have in addition to the image.
 
     `threads` is the number of CPU threads for each slot. The variables name the user, because the
-    image may not list the user's number. No GPU is visible.
+    image may not list the user's number. No GPU is visible. pip may install packages for the
+    Python of the image's system, since a container is deleted with its trial.
     """
     names = dict.fromkeys(("USER", "LOGNAME"), CONTAINER_USER_NAME)
     # Images for GPUs request all GPUs by default, even for a trial without GPUs.
@@ -60,6 +61,8 @@ def container_environment(threads: int) -> dict[str, str]:
         **names,
         **_python_environment(threads, CONTAINER_PACKAGES),
         "NVIDIA_VISIBLE_DEVICES": "void",
+        # Otherwise, pip refuses to install packages for Ubuntu's Python, as in PyTorch's image.
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
     }
 
 

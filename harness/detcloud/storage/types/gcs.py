@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.shared.gcs import GcsBucket
+from detcloud.shared.google_packages import offer_google_packages
 from detcloud.storage.bucket_store import BucketStore
 from detcloud.storage.store import StorageError, translate_errors
 
@@ -44,6 +45,7 @@ def _trial_credentials() -> Any:
 
     Also return None without Google's packages; creating a bucket then raises an error.
     """
+    offer_google_packages()
     try:
         from detcloud.shared.google_credentials import agent_credentials
     except ImportError:

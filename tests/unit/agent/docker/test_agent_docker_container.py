@@ -102,6 +102,12 @@ def test_a_container_inherits_no_variables_of_the_agent(tmp_path: Path) -> None:
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
+def test_hook_may_install_packages_for_the_python_of_the_image(tmp_path: Path) -> None:
+    """PEP 668: pip refuses to install packages for the Python of Ubuntu, the default image's."""
+    environment = assignment(tmp_path).environment(container_environment(2))
+    assert environment["PIP_BREAK_SYSTEM_PACKAGES"] == "1"
+
+
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
