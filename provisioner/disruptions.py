@@ -41,6 +41,22 @@ def disrupt_instances(draft: DraftPlan) -> None:
     instance that was drained. Without a token left, the instance stays as it is. An instance that
     drains and never connected is terminated, and listed in `disconnected`. Nothing is stored.
     """
+    _terminate_drained(draft)
+    _terminate_silent(draft)
+    _drain_recommended(draft)
+    need = assess_need(draft)
+    _drain_for_overdue(draft, need.overdue)
+    _drain_idle(draft, need)
+    _disrupt_excess(draft)
+
+
+def _terminate_drained(draft: DraftPlan) -> None:
+    """Terminate draining instances without work left, in the draft, without using up `tokens`.
+
+    These are instances with a connected agent that is idle and takes no work, and instances whose
+    agent never connected. The latter are also listed in `disconnected`. A draining instance whose
+    agent is not connected any more stays.
+    """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
         is_drained = agent is not None and agent.idle and not agent.takes_work
@@ -48,14 +64,18 @@ def disrupt_instances(draft: DraftPlan) -> None:
             draft.disconnected.append(row.id)
         if is_drained or row.connected_ms is None:
             draft.set_state(row, InstanceState.TERMINATING, "it has no work left")
-    _terminate_silent(draft)
+
+
+def _drain_recommended(draft: DraftPlan) -> None:
+    """Drain active instances in the draft that the cloud recommends replacing.
+
+    An instance with an interruption notice stays. Each drain uses up one of the draft's `tokens`;
+    without a token left, an instance stays. An instance without a connected agent is listed in
+    `disconnected`.
+    """
     for row in draft.rows_in(*ACTIVE):
         if draft.observation(row).rebalance and row.notice_ms is None:
             draft.disrupt(row, InstanceState.DRAINING, "the cloud recommended replacing it")
-    need = assess_need(draft)
-    _drain_for_overdue(draft, need.overdue)
-    _drain_idle(draft, need)
-    _disrupt_excess(draft)
 
 
 def _terminate_silent(draft: DraftPlan) -> None:
@@ -90,11 +110,11 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
     no drain is needed, if draining all would not suffice, or while the API is down. Each drain uses
     up one of the draft's `tokens`; without a token left, an instance stays.
     """
-    size, count = room_to_make(draft, request)
-    if request is None or not count:
+    room = room_to_make(draft, request)
+    if request is None or not room.drains:
         return
-    others = [row for row in connected_capacity_rows(draft) if row.offering.slots != size]
-    for row in sorted(others, key=lambda other: _drain_order(draft, other))[:count]:
+    others = [row for row in connected_capacity_rows(draft) if row.offering.slots != room.size]
+    for row in sorted(others, key=lambda other: _drain_order(draft, other))[: room.drains]:
         wanted = count_text(request.slots, "slot")
         reason = f"a request for {wanted} has waited too long and needs its place"
         draft.disrupt(row, InstanceState.DRAINING, reason)
@@ -123,26 +143,41 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     Each drain uses up one of the draft's `tokens`; without a token left, an instance stays. Also
     update the draft's marks, the times since when instances are spare.
     """
-    idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
     _mark_spare(draft)
     idle = (row for row in draft.rows_in(*ACTIVE) if row.idle_ms is not None)
     for row in sorted(
         idle, key=lambda item: (-item.offering.price_per_hour, item.idle_ms or 0, item.id)
     ):
+        reason = _idle_drain_reason(draft, row)
         size, counts = row.offering.slots, is_capacity(draft, row)
-        spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(size, ())), None))
-        reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
-        if draft.elapsed_ms(row.idle_ms) < idle_ms_max:
-            if not counts or spare_ms < idle_ms_max or not _keeps_on_demand_base(draft, row):
-                continue
-            reason = f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
         may_go = _may_shrink(draft) or size in in_the_way
-        if counts and not (may_go and unneeded[size] > 0):
+        if not reason or (counts and not (may_go and unneeded[size] > 0)):
             continue
         if draft.disrupt(row, InstanceState.DRAINING, reason) and counts:
             unneeded[size] -= 1
             draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
+
+
+def _idle_drain_reason(draft: DraftPlan, row: InstanceRow) -> str:
+    """Return why an idle instance has been idle or spare for long enough, for users; "" if not.
+
+    - The instance was idle for `idle_ms_max`: the text names its idle time.
+    - Otherwise, the instance accepts work (`is_capacity`), its size had a spare instance for
+      `idle_ms_max`, and the on-demand share stays without the instance: the text names the time.
+    - In any other case, return "".
+
+    Whether pending requests or the pool's minimum need the instance does not matter here.
+    """
+    idle_ms_max = draft.snapshot.settings.idle_ms_max
+    idle_ms = draft.elapsed_ms(row.idle_ms)
+    if idle_ms >= idle_ms_max:
+        return f"it was idle for {idle_ms // 1000} s"
+    spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(row.offering.slots, ())), None))
+    is_spare = is_capacity(draft, row) and spare_ms >= idle_ms_max
+    if not is_spare or not _keeps_on_demand_base(draft, row):
+        return ""
+    return f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
 
 
 def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
@@ -163,7 +198,7 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
     bounds = InstanceBounds(most, max(0, most - existing - pending))
-    if room_to_make(draft, need.overdue)[1]:
+    if room_to_make(draft, need.overdue).drains:
         # The overdue request needs all idle instances of the wanted size.
         return Counter()
     demand = snapshot.demand

@@ -14,14 +14,17 @@ def instances_with_notices(
 ) -> list[CloudInstance]:
     """Return the instances in order, with the stored notices added.
 
-    A notice with an end applies to the instance itself, or to all instances in a reservation. A
-    stored end replaces the cloud's own notice; the instance's end precedes the reservation's. A
-    notice with a boot report replaces the cloud's report. A notice with neither recommends
-    replacing the instance. Of several ends or boot reports for an instance, the last counts.
-    Notices about other instances are ignored. Fields without a stored notice stay.
+    - `notice_ms`: the end from a notice about the instance, or else about its reservation, or else
+      the cloud's own notice.
+    - `boot_report`: the report from a notice about the instance, or else the cloud's own.
+    - `rebalance`: True if a notice about the instance has neither an end nor a report, or if the
+      cloud recommends it.
 
-    A notice with a reason comes from an instance that shuts down without the cloud, and sets no
-    end here. `own_end_reasons` returns the reasons.
+    Other fields stay. Of several ends or reports for an instance, the last counts. Notices about
+    other instances are ignored.
+
+    An end from a notice with a reason does not count: the instance shuts down without the cloud.
+    `own_end_reasons` returns such reasons.
     """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}
