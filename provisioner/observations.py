@@ -173,10 +173,9 @@ def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Return the time since when a condition holds, or None if `holds` is false.
+    """Return the start of a condition that holds now (`holds`). Return None if the condition fails.
 
-    `holds` is whether the condition holds now. The time is the mark, or `now_ms` if the mark is
-    unset or in the future.
+    The start is the mark, or `now_ms` if the mark is unset or in the future.
     """
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 

@@ -349,9 +349,10 @@ class Ec2Cloud:
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
-        """Return the pool's EC2 settings, completed by the deployment.
+        """Return the pool's EC2 settings, completed by the deployment (`complete_settings`).
 
-        Raises ConfigurationError for an invalid section.
+        The section is parsed at each call; "" gives the defaults. Raises ConfigurationError for an
+        invalid section.
         """
         return self._complete_settings(parse_section(self._settings.section))
 
