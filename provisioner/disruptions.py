@@ -88,18 +88,26 @@ def _terminate_silent(draft: DraftPlan) -> None:
     the draft's rows, health and reasons; no cloud is asked.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
-        never_connected = row.connected_ms is None
-        # The silence of an agent that never connected begins only after the starting period.
-        limit_ms = 0 if never_connected else SILENT_MS_MAX
-        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
-            continue
-        reason = f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
-        if never_connected:
-            minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
-            reason = f"its agent has not enrolled for {minutes} min"
-        is_fault = never_connected and row.notice_ms is None
-        if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
+        reason = _silence_reason(draft, row)
+        is_fault = row.connected_ms is None and row.notice_ms is None
+        if reason and draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
             record_boot_failure(draft, row, f"instance {row.id}: {reason}")
+
+
+def _silence_reason(draft: DraftPlan, row: InstanceRow) -> str:
+    """Return why an agent has been silent for too long, for users; "" if not.
+
+    An agent that was connected may be silent for SILENT_MS_MAX. An agent that never connected has
+    no such time, because its mark `silent_ms` begins only after the starting period.
+    """
+    never_connected = row.connected_ms is None
+    limit_ms = 0 if never_connected else SILENT_MS_MAX
+    if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
+        return ""
+    if never_connected:
+        minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
+        return f"its agent has not enrolled for {minutes} min"
+    return f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
 
 
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:

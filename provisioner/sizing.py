@@ -111,15 +111,16 @@ def launches_for_demand(
 ) -> SizedLaunches:
     """Return the launches that the pending requests need in addition to `capacity`.
 
-    A request on a single instance uses up free slots of starting instances only. The scheduler has
-    already offered connected instances to such a request, so their free slots do not prevent a
-    launch. A gang (a request on several instances) uses up empty instances, connected or not. This
-    reduces the free slots in `capacity`.
+    - A single-instance request first uses free slots of starting instances. The scheduler has
+      already offered connected instances to the request, so their free slots do not prevent a
+      launch. The launches may exceed `bounds.room`; the caller clamps the result.
+    - A gang (a request on several instances) first uses empty instances, connected or not. Its
+      launch never exceeds `bounds.room`.
+    - Zero-slot requests share the starting and the launched instances. Missing instances are of the
+      first offering in `order`, and may exceed `bounds.room`.
+    - A request that no usable offering serves gets nothing, and `is_short` does not count it.
 
-    Gangs get no launches beyond `bounds.room`. Single-instance and zero-slot requests do; the
-    caller clamps the result. Zero-slot requests get instances of the first offering in `order`, if
-    they need more than the starting and the launched instances. A request that no usable offering
-    serves gets nothing, and `is_short` does not count it. Nothing is launched in a cloud here.
+    The used slots in `capacity` are subtracted. Nothing is launched in a cloud here.
 
     Args:
         demand: the pending work.

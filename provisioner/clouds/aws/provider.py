@@ -349,10 +349,10 @@ class Ec2Cloud:
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
-        """Return the pool's EC2 settings, completed by the deployment (`complete_settings`).
+        """Return the pool's EC2 settings, completed by `complete_settings`.
 
-        The section is parsed at each call; "" gives the defaults. Raises ConfigurationError for an
-        invalid section.
+        The deployment's values fill those that the pool lacks. The section is parsed at each call;
+        "" gives the defaults. Raises ConfigurationError for an invalid section.
         """
         return self._complete_settings(parse_section(self._settings.section))
 
@@ -392,10 +392,7 @@ class Ec2Cloud:
             for instance in group["Instances"]
         ]
         instances = [_to_cloud_instance(item) for item in described]
-        is_spot = {
-            item["InstanceId"] for item in described if item.get("InstanceLifecycle") == "spot"
-        }
-        if not any(instance.id in is_spot and instance.status in _LIVE for instance in instances):
+        if not _has_live_spot(described):
             return instances
         notices = self._interruption_notices()
         return [replace(instance, notice_ms=notices.get(instance.id)) for instance in instances]
@@ -447,6 +444,14 @@ def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) ->
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)
     return QuotaExceeded(f"{error}; {advice or quotas_advice(code, region)}")
+
+
+def _has_live_spot(described: Sequence[dict[str, Any]]) -> bool:
+    """Whether EC2 describes a spot instance that starts or runs, and so may have a notice."""
+    return any(
+        item.get("InstanceLifecycle") == "spot" and _STATUS.get(item["State"]["Name"]) in _LIVE
+        for item in described
+    )
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:

@@ -292,9 +292,10 @@ class GceCloud:
             raise last
 
     def _deletion_error(self, path: str) -> CloudError | None:
-        """Delete the instance at a path; return the error of the request, or None after success.
+        """Delete the instance at a path; return the error of a failed request.
 
-        Return None also if the instance does not exist, or is being created or deleted.
+        Return None after success, and also if the instance does not exist, or is being created or
+        deleted.
         """
         try:
             self._api.delete(path)
@@ -389,9 +390,10 @@ class GceCloud:
         return settings
 
     def _pool_settings(self) -> GceSettings:
-        """Return the pool's Compute Engine settings, completed by the deployment.
+        """Return the pool's Compute Engine settings, completed by `complete_settings`.
 
-        The section is parsed at each call. Raises ConfigurationError for invalid settings or
+        The deployment's values fill those that the pool lacks, such as project and region. The
+        section is parsed at each call. Raises ConfigurationError for invalid settings or
         without a project.
         """
         return self._complete_section(self._settings.section)
