@@ -99,15 +99,18 @@ class Launcher:
     ) -> None:
         """Request an open launch again, up to the age of INTENT_MS_MAX; else close the launch.
 
-        `intent` is the launch's stored record. A repeated request works like `attempt`. Success and
-        a definite error commit the instances' rows and the offering's health, and delete the
-        intent. If the outcome stays unknown, the intent stays for the next pass, and the offering's
-        health is unchanged. Throttling, missing credentials and unknown errors also leave the
-        outcome unknown.
+        `intent` is the launch's stored record.
 
-        Delete an older intent without a request. Store rows for the instances in `listed` that have
-        the intent's tag, as after a success. Without tagged instances, count an error of unknown
-        kind against the offering. Cloud errors are recorded in the pass and not raised.
+        - Up to INTENT_MS_MAX, request the launch once more (`attempt` with `again`). Success and a
+          definite error commit the instances' rows and the offering's health, and delete the
+          intent. If the outcome stays unknown, the intent stays for the next pass, and the
+          offering's health is unchanged. Throttling, missing credentials and unknown errors also
+          leave the outcome unknown.
+        - Later, delete the intent without a request. Store rows for the instances in `listed` that
+          have the intent's tag, as after a success. Without tagged instances, count an error of
+          unknown kind against the offering.
+
+        Cloud errors are recorded in the pass and not raised.
 
         Raises:
             Conflict: another pass took over.

@@ -192,11 +192,13 @@ def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
 def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
     """Record an end that the provisioner did not request in the draft's health of the offering.
 
-    The end counts as an interruption if the agent had connected, a notice was given, or the cloud
-    took the instance back. Otherwise the end counts as an error of the cloud's kind, a failed boot
-    by default. `record_boot_failure` excludes instances that were launched before an outage or
-    before the offering's last counted failure. Do nothing for a TERMINATING instance. The row is
-    unchanged.
+    The first case that applies decides. The row is unchanged.
+
+    - The row is TERMINATING: do nothing.
+    - The agent had connected, a notice was given, or the cloud took the instance back: record an
+      interruption.
+    - Otherwise count an error (`record_boot_failure`): a failed boot if the instance reported one,
+      else an error of the kind that the cloud gives, by default also a failed boot.
     """
     if row.state is InstanceState.TERMINATING:
         return
@@ -228,8 +230,11 @@ def record_boot_failure(
     """Count a failed boot, or an error of `kind`, against the instance's offering in the draft.
 
     The offering gets a new back-off, and may be given up (`health_after_failed_boot`). Do nothing
-    while the API is down, or if the instance was launched before the end of the last outage. Do
-    nothing also if the launch was before the offering's last counted failed boot.
+    in these cases:
+
+    - The API is down, or the instance was launched before the end of the last outage.
+    - The instance was launched before the offering's last counted failure of this function. A batch
+      of instances that fail for a common reason therefore counts as a single failure.
     """
     snapshot = draft.snapshot
     if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):

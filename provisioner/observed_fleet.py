@@ -63,17 +63,13 @@ def observed_instance(
 ) -> ObservedInstance:
     """Return the observation of an instance by the cloud's list and the pool's state.
 
-    The agent is set in any case, and None if the pool has no connected agent with this id.
-    `has_enrolled` is True for any agent with a lease, connected or not. `is_joining` is True for an
-    agent that is not connected and has a live session.
-
-    Args:
-        instance_id: the id of the instance.
-        listed: the instance in the cloud's list. None if the cloud does not list the instance. Then
-            `status` of the result is None, and no notice, recommendation or boot report is set.
-        snapshot: the pool's state.
-        own_end_reason: why the instance shut down without the cloud. The text replaces the cloud's
-            reason. "" if unknown. Without either reason, no end is set.
+    - `status`, `notice_ms`, `rebalance`, `boot_report`: those of `listed`. If the cloud does not list
+      the instance (None), the status is None, and the other fields have the defaults.
+    - `end`: `own_end_reason`, why the instance shut down without the cloud. If the text is "", the
+      end of `listed`, or None.
+    - `agent`: the pool's connected agent with this id, or None.
+    - `has_enrolled`: whether the agent is connected or has a lease.
+    - `is_joining`: whether the agent is not connected and has a live session.
     """
     own_end = EndReason(own_end_reason) if own_end_reason else None
     agent = snapshot.agents.get(instance_id)

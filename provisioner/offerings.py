@@ -118,11 +118,13 @@ def health_after_failed_boot(
 def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health after a successful launch.
 
-    A given-up offering, which is launched with a single instance only, stays given up; only the
-    next attempt moves to PROBE_PERIOD_MS after `now_ms`. If the last error of another offering was
-    a failed boot, return the health unchanged, with the back-off. Otherwise reset the last error,
-    the back-off and the count `errors`. `faults`, `boot_failed_ms` and `interrupted_ms` stay,
-    because only a connected agent proves the offering.
+    - The offering is given up, so a single instance was launched: only the next attempt moves, to
+      PROBE_PERIOD_MS after `now_ms`.
+    - The last error was a failed boot: the health is unchanged, with the back-off.
+    - In any other case, the last error, the back-off and the count `errors` are reset.
+
+    `faults`, `boot_failed_ms` and `interrupted_ms` stay in all cases, because only a connected
+    agent proves the offering.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)

@@ -142,10 +142,13 @@ def _effective_settings(
 ) -> ProvisionerSettings | None:
     """Return the settings for the pass: the present or the former settings. Nothing is written.
 
-    If the provider was removed or moved to another location, and the fleet still has instances or
-    launches, return the former settings with a minimum and a maximum of 0 instances. In any other
-    case, return `settings`, which is None for a pool without a provider. This includes a fleet
-    without stored settings, or with unreadable ones.
+    The former settings are stored in the fleet's row. The first case that applies decides:
+
+    - The fleet has no instances and launches, or the former settings are missing or unreadable:
+      return `settings`, which is None for a pool without a provider.
+    - The provider is at its former location (cloud, project and region): return `settings`.
+    - The provider was removed or moved: return the former settings with a minimum and a maximum of
+      0 instances.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:

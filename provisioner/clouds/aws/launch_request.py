@@ -304,10 +304,15 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 
 
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
-    """Return the tags of an instance and of the disks, by key.
+    """Return the tags of an instance and of the disks, merged by key.
 
-    Custom tags cannot replace the tags of the cluster, the pool, the launch, the name and the
-    owner. The owner's tag has the cluster as value if the settings give none.
+    Of several tags with a key, the first in this order counts:
+
+    1. The tags of the cluster, the pool and the launch.
+    2. The name, `instance_name` of the settings.
+    3. The owner's tag, `tag_key` and `tag_value` of the settings. Without a value, the value is the
+       cluster.
+    4. The custom tags of the settings, the last one first.
     """
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},

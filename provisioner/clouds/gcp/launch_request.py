@@ -271,11 +271,15 @@ def instance_tags(request: IntentRow) -> dict[str, str]:
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
-    """Return the labels of an instance and of the disk, by key.
+    """Return the labels of an instance and of the disk, merged by key.
 
-    Labels of `base_config` precede labels of the deployment. Neither can replace the labels of the
-    cluster, the pool, the launch and the owner. The owner's label is that of the settings, with the
-    cluster as value if the settings give none. Tags are encoded by `to_labels`.
+    Of several labels with a key, the first in this order counts:
+
+    1. The labels of the cluster, the pool and the launch, encoded by `to_labels`.
+    2. The owner's label, `label_key` and `label_value` of the settings. Without a value, the value
+       is the cluster, encoded by `to_labels`.
+    3. The labels of `base_config`.
+    4. The labels of the deployment.
     """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
