@@ -1,6 +1,7 @@
 """The choice of instances that a pass drains or terminates. Pure."""
 
 from collections import Counter
+from enum import IntEnum
 from math import ceil
 
 from control_plane.fleet.records import InstanceRow, InstanceState, Market
@@ -277,7 +278,8 @@ def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
 def _disrupt_excess(draft: DraftPlan) -> None:
     """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
 
-    The order is that of `_keep_priority`, with instances with work last, then the newest first.
+    Unfilled spot requests leave first, then idle, silent and other disconnected instances, and
+    instances with work last (`_KeepPriority`). Of equal priority, the newest instance leaves first.
     Launches in progress count; instances that drain or have a notice do not. Terminate an excess
     instance that never connected. Each drain or termination uses up one of the draft's `tokens`;
     without a token left, an instance stays.
@@ -299,15 +301,26 @@ def _disrupt_excess(draft: DraftPlan) -> None:
         excess -= draft.disrupt(row, state, reason)
 
 
-def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
-    """Return how late an excess instance leaves, 0 to 4: instances with work (4) leave last.
+class _KeepPriority(IntEnum):
+    """The order in which instances in excess of the maximum leave, the first to leave first."""
 
-    Unfilled spot requests are 0, idle instances 1, silent instances 2, and other disconnected
-    instances 3.
-    """
+    UNFILLED = 0
+    """A spot request that the cloud has not filled."""
+    IDLE = 1
+    """An instance with a connected agent without work."""
+    SILENT = 2
+    """An instance whose agent has been silent (`silent_ms`)."""
+    DISCONNECTED = 3
+    """Any other instance without a connected agent, such as a starting one."""
+    BUSY = 4
+    """An instance with a connected agent that has work, zero-slot work included."""
+
+
+def _keep_priority(draft: DraftPlan, row: InstanceRow) -> _KeepPriority:
+    """Return the place of an instance in the order in which excess instances leave."""
     observed = draft.observation(row)
     if observed.status is InstanceStatus.PENDING:
-        return 0
+        return _KeepPriority.UNFILLED
     if observed.agent is not None:
-        return 1 if observed.agent.idle else 4
-    return 2 if row.silent_ms is not None else 3
+        return _KeepPriority.IDLE if observed.agent.idle else _KeepPriority.BUSY
+    return _KeepPriority.SILENT if row.silent_ms is not None else _KeepPriority.DISCONNECTED

@@ -198,7 +198,7 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
     - The agent had connected, a notice was given, or the cloud took the instance back: record an
       interruption.
     - Otherwise count an error (`record_boot_failure`): a failed boot if the instance reported one,
-      else an error of the kind that the cloud gives, by default also a failed boot.
+      else an error of the kind of the end's reason, by default also a failed boot.
     """
     if row.state is InstanceState.TERMINATING:
         return

@@ -63,8 +63,8 @@ def observed_instance(
 ) -> ObservedInstance:
     """Return the observation of an instance by the cloud's list and the pool's state.
 
-    - `status`, `notice_ms`, `rebalance`, `boot_report`: those of `listed`. If the cloud does not list
-      the instance (None), the status is None, and the other fields have the defaults.
+    - `status`, `notice_ms`, `rebalance`, `boot_report`: those of `listed`. If the cloud does not
+      list the instance (None), the status is None, and the other fields have the defaults.
     - `end`: `own_end_reason`, why the instance shut down without the cloud. If the text is "", the
       end of `listed`, or None.
     - `agent`: the pool's connected agent with this id, or None.

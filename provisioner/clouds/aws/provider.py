@@ -267,10 +267,15 @@ class Ec2Cloud:
     def terminate(self, ids: Sequence[str]) -> None:
         """Terminate instances; ignore malformed and unknown ids. Without valid ids, make no call.
 
-        EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
-        each instance is terminated separately, and the last error is raised at the end. Do not wait
-        for the ends; repeated calls are harmless. Raises CloudError; throttling, missing access and
-        a missing answer end the call at once, and some instances may end then.
+        Do not wait for the ends; repeated calls are harmless. EC2 refuses the whole call if a
+        single instance, such as a protected one, cannot end. Then each instance is terminated
+        separately.
+
+        Raises:
+            ThrottlingError, NotAllowed, OutcomeUnknown: EC2 refuses the caller, or does not answer.
+                The error is raised at once, and some instances may end.
+            CloudError: an instance cannot end. The last such error is raised after all others were
+                terminated.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():
