@@ -1,6 +1,7 @@
 """The choice of instances that a pass drains or terminates. Pure."""
 
 from collections import Counter
+from enum import IntEnum
 from math import ceil
 
 from control_plane.fleet.records import InstanceRow, InstanceState, Market
@@ -41,6 +42,22 @@ def disrupt_instances(draft: DraftPlan) -> None:
     instance that was drained. Without a token left, the instance stays as it is. An instance that
     drains and never connected is terminated, and listed in `disconnected`. Nothing is stored.
     """
+    _terminate_drained(draft)
+    _terminate_silent(draft)
+    _drain_recommended(draft)
+    need = assess_need(draft)
+    _drain_for_overdue(draft, need.overdue)
+    _drain_idle(draft, need)
+    _disrupt_excess(draft)
+
+
+def _terminate_drained(draft: DraftPlan) -> None:
+    """Terminate draining instances without work left, in the draft, without using up `tokens`.
+
+    These are instances with a connected agent that is idle and takes no work, and instances whose
+    agent never connected. The latter are also listed in `disconnected`. A draining instance whose
+    agent is not connected any more stays.
+    """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
         is_drained = agent is not None and agent.idle and not agent.takes_work
@@ -48,14 +65,18 @@ def disrupt_instances(draft: DraftPlan) -> None:
             draft.disconnected.append(row.id)
         if is_drained or row.connected_ms is None:
             draft.set_state(row, InstanceState.TERMINATING, "it has no work left")
-    _terminate_silent(draft)
+
+
+def _drain_recommended(draft: DraftPlan) -> None:
+    """Drain active instances in the draft that the cloud recommends replacing.
+
+    An instance with an interruption notice stays. Each drain uses up one of the draft's `tokens`;
+    without a token left, an instance stays. An instance without a connected agent is listed in
+    `disconnected`.
+    """
     for row in draft.rows_in(*ACTIVE):
         if draft.observation(row).rebalance and row.notice_ms is None:
             draft.disrupt(row, InstanceState.DRAINING, "the cloud recommended replacing it")
-    need = assess_need(draft)
-    _drain_for_overdue(draft, need.overdue)
-    _drain_idle(draft, need)
-    _disrupt_excess(draft)
 
 
 def _terminate_silent(draft: DraftPlan) -> None:
@@ -68,18 +89,26 @@ def _terminate_silent(draft: DraftPlan) -> None:
     the draft's rows, health and reasons; no cloud is asked.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
-        never_connected = row.connected_ms is None
-        # The silence of an agent that never connected begins only after the starting period.
-        limit_ms = 0 if never_connected else SILENT_MS_MAX
-        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
-            continue
-        reason = f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
-        if never_connected:
-            minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
-            reason = f"its agent has not enrolled for {minutes} min"
-        is_fault = never_connected and row.notice_ms is None
-        if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
+        reason = _silence_reason(draft, row)
+        is_fault = row.connected_ms is None and row.notice_ms is None
+        if reason and draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
             record_boot_failure(draft, row, f"instance {row.id}: {reason}")
+
+
+def _silence_reason(draft: DraftPlan, row: InstanceRow) -> str:
+    """Return why an agent has been silent for too long, for users; "" if not.
+
+    An agent that was connected may be silent for SILENT_MS_MAX. An agent that never connected has
+    no such time, because its mark `silent_ms` begins only after the starting period.
+    """
+    never_connected = row.connected_ms is None
+    limit_ms = 0 if never_connected else SILENT_MS_MAX
+    if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
+        return ""
+    if never_connected:
+        minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
+        return f"its agent has not enrolled for {minutes} min"
+    return f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
 
 
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
@@ -90,11 +119,11 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
     no drain is needed, if draining all would not suffice, or while the API is down. Each drain uses
     up one of the draft's `tokens`; without a token left, an instance stays.
     """
-    size, count = room_to_make(draft, request)
-    if request is None or not count:
+    room = room_to_make(draft, request)
+    if request is None or not room.drains:
         return
-    others = [row for row in connected_capacity_rows(draft) if row.offering.slots != size]
-    for row in sorted(others, key=lambda other: _drain_order(draft, other))[:count]:
+    others = [row for row in connected_capacity_rows(draft) if row.offering.slots != room.size]
+    for row in sorted(others, key=lambda other: _drain_order(draft, other))[: room.drains]:
         wanted = count_text(request.slots, "slot")
         reason = f"a request for {wanted} has waited too long and needs its place"
         draft.disrupt(row, InstanceState.DRAINING, reason)
@@ -123,26 +152,41 @@ def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
     Each drain uses up one of the draft's `tokens`; without a token left, an instance stays. Also
     update the draft's marks, the times since when instances are spare.
     """
-    idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
     _mark_spare(draft)
     idle = (row for row in draft.rows_in(*ACTIVE) if row.idle_ms is not None)
     for row in sorted(
         idle, key=lambda item: (-item.offering.price_per_hour, item.idle_ms or 0, item.id)
     ):
+        reason = _idle_drain_reason(draft, row)
         size, counts = row.offering.slots, is_capacity(draft, row)
-        spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(size, ())), None))
-        reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
-        if draft.elapsed_ms(row.idle_ms) < idle_ms_max:
-            if not counts or spare_ms < idle_ms_max or not _keeps_on_demand_base(draft, row):
-                continue
-            reason = f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
         may_go = _may_shrink(draft) or size in in_the_way
-        if counts and not (may_go and unneeded[size] > 0):
+        if not reason or (counts and not (may_go and unneeded[size] > 0)):
             continue
         if draft.disrupt(row, InstanceState.DRAINING, reason) and counts:
             unneeded[size] -= 1
             draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
+
+
+def _idle_drain_reason(draft: DraftPlan, row: InstanceRow) -> str:
+    """Return why an idle instance has been idle or spare for long enough, for users; "" if not.
+
+    - The instance was idle for `idle_ms_max`: the text names its idle time.
+    - Otherwise, the instance accepts work (`is_capacity`), its size had a spare instance for
+      `idle_ms_max`, and the on-demand share stays without the instance: the text names the time.
+    - In any other case, return "".
+
+    Whether pending requests or the pool's minimum need the instance does not matter here.
+    """
+    idle_ms_max = draft.snapshot.settings.idle_ms_max
+    idle_ms = draft.elapsed_ms(row.idle_ms)
+    if idle_ms >= idle_ms_max:
+        return f"it was idle for {idle_ms // 1000} s"
+    spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(row.offering.slots, ())), None))
+    is_spare = is_capacity(draft, row) and spare_ms >= idle_ms_max
+    if not is_spare or not _keeps_on_demand_base(draft, row):
+        return ""
+    return f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
 
 
 def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
@@ -163,7 +207,7 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
     bounds = InstanceBounds(most, max(0, most - existing - pending))
-    if room_to_make(draft, need.overdue)[1]:
+    if room_to_make(draft, need.overdue).drains:
         # The overdue request needs all idle instances of the wanted size.
         return Counter()
     demand = snapshot.demand
@@ -234,7 +278,8 @@ def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
 def _disrupt_excess(draft: DraftPlan) -> None:
     """Drain instances in excess of the pool's maximum, in the draft, until the rest fits.
 
-    The order is that of `_keep_priority`, with instances with work last, then the newest first.
+    Unfilled spot requests leave first, then idle, silent and other disconnected instances, and
+    instances with work last (`_KeepPriority`). Of equal priority, the newest instance leaves first.
     Launches in progress count; instances that drain or have a notice do not. Terminate an excess
     instance that never connected. Each drain or termination uses up one of the draft's `tokens`;
     without a token left, an instance stays.
@@ -256,15 +301,26 @@ def _disrupt_excess(draft: DraftPlan) -> None:
         excess -= draft.disrupt(row, state, reason)
 
 
-def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
-    """Return how late an excess instance leaves, 0 to 4: instances with work (4) leave last.
+class _KeepPriority(IntEnum):
+    """The order in which instances in excess of the maximum leave, the first to leave first."""
 
-    Unfilled spot requests are 0, idle instances 1, silent instances 2, and other disconnected
-    instances 3.
-    """
+    UNFILLED = 0
+    """A spot request that the cloud has not filled."""
+    IDLE = 1
+    """An instance with a connected agent without work."""
+    SILENT = 2
+    """An instance whose agent has been silent (`silent_ms`)."""
+    DISCONNECTED = 3
+    """Any other instance without a connected agent, such as a starting one."""
+    BUSY = 4
+    """An instance with a connected agent that has work, zero-slot work included."""
+
+
+def _keep_priority(draft: DraftPlan, row: InstanceRow) -> _KeepPriority:
+    """Return the place of an instance in the order in which excess instances leave."""
     observed = draft.observation(row)
     if observed.status is InstanceStatus.PENDING:
-        return 0
+        return _KeepPriority.UNFILLED
     if observed.agent is not None:
-        return 1 if observed.agent.idle else 4
-    return 2 if row.silent_ms is not None else 3
+        return _KeepPriority.IDLE if observed.agent.idle else _KeepPriority.BUSY
+    return _KeepPriority.SILENT if row.silent_ms is not None else _KeepPriority.DISCONNECTED

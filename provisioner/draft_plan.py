@@ -61,7 +61,7 @@ class DraftPlan:
         """Return the time in ms from a mark to the pass, or 0 without a mark.
 
         A mark is the time at which a condition began. The time counts from the end of the last gap
-        in which no pass ran, if the mark is older.
+        in which no pass ran, if the mark is older. A mark in the future gives a negative time.
         """
         now_ms = self.snapshot.now_ms
         return 0 if mark_ms is None else now_ms - max(mark_ms, self.snapshot.fleet.resumed_ms)
@@ -81,22 +81,23 @@ class DraftPlan:
     def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
         """Drain or terminate an instance if `tokens` allows; return whether this was done.
 
-        If `tokens` is at least 1, subtract 1, replace the instance's row by `row` in the new state,
-        and append the reason to the reasons of the plan. List an instance without a connected agent
-        in `disconnected`. Otherwise change nothing and return False.
+        With less than one token, change nothing and return False. Otherwise return True, and update
+        the draft:
 
-        Args:
-            row: the instance's row. A reason that the row already has is kept.
-            state: DRAINING or TERMINATING.
-            reason: the reason for users.
+        - Subtract 1 from `tokens`, and add 1 to `tokens_used`.
+        - Replace the instance's row by `row` in the new state. The row's reason is kept if it has
+          one, else `reason` is set.
+        - Append the row's kept or new reason, with the state, to `reasons`.
+        - If the instance's agent is not connected, append the instance's id to `disconnected`.
 
-        Raises KeyError for an instance that the snapshot lacks.
+        `state` is DRAINING or TERMINATING. Raises KeyError for an instance that the snapshot lacks.
         """
         if self.tokens < 1:
             return False
+        is_connected = self.observation(row).agent is not None
         self.tokens -= 1
         self.tokens_used += 1
-        if self.observation(row).agent is None:
+        if not is_connected:
             self.disconnected.append(row.id)
         self.set_state(row, state, reason)
         return True

@@ -168,33 +168,41 @@ def pool_demand(
     now_ms: int,
     find_deadline: DeadlineLookup = lambda number, row: None,
 ) -> Demand:
-    """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
+    """Return the pending work of a pool.
 
-    The work is included also with a hold reason; draining is named before the budget. Leave out
-    jobs with an agent label, since a provider's agents have no labels. `jobs` lists only jobs with
-    pending slots; `zero_slot_requests` counts the requests of all jobs. `overdue` lists the sizes
-    of multi-slot requests that have waited for the pool's `reserve_after_ms`, of jobs that hold no
-    slots; it is () without this limit. `find_deadline` is called for each job that has pending
-    slots, and its errors are passed on.
+    Leave out jobs with an agent label, since a provider's agents have no labels.
+
+    - `jobs`: the jobs with pending requests for slots.
+    - `zero_slot_requests`: the number of zero-slot requests of all jobs.
+    - `hold_reason`: set if the pool drains or is over its budget. The work is included also then.
+    - `overdue`: the sizes of multi-slot requests that have waited for the pool's
+      `reserve_after_ms`, of jobs that hold no slots; () without this limit.
+
+    `find_deadline` is called for each job that has pending slots, and its errors are passed on.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
     jobs = list(_job_demands(groups, find_deadline))
     has_pending = any(job.pending_slots for job in jobs)
-    hold_reason = ""
-    if settings.draining:
-        hold_reason = "the pool is draining: nothing starts in it"
-    elif settings.over_budget:
-        hold_reason = "the pool's budget is used up"
     return Demand(
         jobs=tuple(job for job in jobs if job.pending_slots),
         zero_slot_requests=sum(
             group.pending.get(0, 0) for _, group in groups if not group.row.label
         ),
         aux_per_agent=settings.aux_per_agent,
-        hold_reason=hold_reason,
+        hold_reason=_hold_reason(settings),
         overdue=_overdue_sizes(queue, settings, now_ms) if has_pending else (),
     )
+
+
+def _hold_reason(settings: PoolSettings) -> str:
+    """Return why a pool's pending work gets no instances, for users.
+
+    Return "" unless the pool drains or is over its budget. Draining precedes the budget.
+    """
+    if settings.draining:
+        return "the pool is draining: nothing starts in it"
+    return "the pool's budget is used up" if settings.over_budget else ""
 
 
 def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:

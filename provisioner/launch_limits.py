@@ -33,23 +33,34 @@ def clamp_launches(
 ) -> tuple[Launch, ...]:
     """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
 
-    Earlier launches take precedence. A launch that exceeds the limit is reduced to the rest. A
-    launch for a gang (`together`: a request on several instances) is left out as a whole instead,
-    and later launches may still fit. Added instances have the offering `first`, and are merged with
-    its other launches without `together`. If instances are added, gangs come first in the result.
-    The upper bound wins over the lower one. The result is empty if `bounds.most` <= 0.
+    First, the launches are limited (`_limit_launches`). If fewer than `bounds.least` instances are
+    left, the missing ones are added with the offering `first`, but only as many as `bounds.most`
+    allows. Added instances are merged with the other launches of `first` without `together`, and
+    launches with `together` come first in the result. Without added instances, the order stays.
+    The result is empty if `bounds.most` <= 0.
+    """
+    kept = _limit_launches(launches, bounds.most)
+    total = sum(launch.count for launch in kept)
+    missing = min(max(0, bounds.most) - total, bounds.least - total)
+    return tuple(kept if missing <= 0 else merge_launches([*kept, Launch(first, missing)]))
+
+
+def _limit_launches(launches: Sequence[Launch], most: int) -> list[Launch]:
+    """Return the launches in order, limited to `most` instances; earlier launches precede.
+
+    A launch that exceeds the limit is reduced to the rest. A launch with `together`, for a request
+    on several instances, is left out as a whole instead, and later launches may still fit. A launch
+    without an instance is left out. Empty if `most` <= 0.
     """
     kept: list[Launch] = []
-    left = max(0, bounds.most)
+    left = max(0, most)
     for launch in launches:
         count = min(left, launch.count)
         if launch.together and count < launch.count:
             continue
         kept += [replace(launch, count=count)] if count else []
         left -= count
-    total = sum(launch.count for launch in kept)
-    missing = min(left, bounds.least - total)
-    return tuple(kept if missing <= 0 else merge_launches([*kept, Launch(first, missing)]))
+    return kept
 
 
 def apply_on_demand_base(
@@ -61,12 +72,9 @@ def apply_on_demand_base(
     """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
 
     The share `settings.on_demand_base` of all existing and launched instances, rounded up, is to be
-    on demand. Earlier launches move first, until the share is reached. A launch moves to the first
-    offering in `on_demand` with the same number of slots. Without such an offering, the launch
-    stays on the spot market, and the share may be missed. The launch for a gang, a request on
-    several instances, moves as a whole, also beyond the share. Any other launch may be split. In
-    the result, gangs come first, and other launches of an offering are merged. The total number of
-    instances stays.
+    on demand. Earlier launches move first, until the share is reached (`_moved_to_on_demand`). The
+    share is missed if too few launches can move. In the result, launches with `together` come
+    first, and other launches of an offering are merged. The total number of instances stays.
 
     Args:
         launches: the launches, in order of precedence.
@@ -79,19 +87,34 @@ def apply_on_demand_base(
     missing -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
     done: list[Launch] = []
     for launch in launches:
-        slots = launch.offering.slots
-        instead = next((offering for offering in on_demand if offering.slots == slots), None)
-        swaps = launch.offering.market is Market.SPOT and instead is not None
-        count = min(launch.count, max(0, missing)) if swaps else 0
-        if launch.together and count:
-            # All instances of a gang are bought on a single market.
-            count = launch.count
-        if instead is not None and count:
-            done.append(replace(launch, offering=instead, count=count))
+        moved = _moved_to_on_demand(launch, on_demand, missing)
+        count = 0
+        if moved is not None:
+            done.append(moved)
+            count = moved.count
             missing -= count
         if launch.count > count:
             done.append(replace(launch, count=launch.count - count))
     return tuple(merge_launches(done))
+
+
+def _moved_to_on_demand(
+    launch: Launch, on_demand: Sequence[Offering], missing: int
+) -> Launch | None:
+    """Return the part of a spot launch that moves to the on-demand market.
+
+    The part has up to `missing` instances, of the first offering in `on_demand` with the same
+    number of slots. A launch with `together`, for a request on several instances, moves as a whole,
+    also beyond `missing`. Return None if `missing` <= 0, for an on-demand launch, or without such
+    an offering.
+    """
+    slots = launch.offering.slots
+    instead = next((offering for offering in on_demand if offering.slots == slots), None)
+    if missing <= 0 or instead is None or launch.offering.market is not Market.SPOT:
+        return None
+    # All instances of a gang are bought on a single market.
+    count = launch.count if launch.together else min(launch.count, missing)
+    return replace(launch, offering=instead, count=count)
 
 
 def merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:

@@ -15,7 +15,12 @@ from provisioner.fleet_capacity import (
     starting_capacity_rows,
 )
 from provisioner.model import Demand, JobDemand, Launch
-from provisioner.overdue_requests import OverdueRequest, capacity_to_free, find_overdue
+from provisioner.overdue_requests import (
+    OverdueRequest,
+    RoomToMake,
+    capacity_to_free,
+    find_overdue,
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +57,37 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
     without the drains for the overdue request.
     """
     snapshot, settings = draft.snapshot, draft.snapshot.settings
-    order, on_demand = offerings.usable_offerings(
-        settings, snapshot.offerings, draft.health, snapshot.now_ms
-    )
+    usable = offerings.usable_offerings(settings, snapshot.offerings, draft.health, snapshot.now_ms)
+    order, on_demand = usable.order, usable.on_demand
     able = tuple(dict.fromkeys((*order, *on_demand)))
     waiting = demand_with_replacements(draft)
     demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
-    pending = [offering for offering, count in snapshot.pending for _ in range(count)]
-    capacity = [
+    overdue = find_overdue(demand, order, on_demand, settings.max_instances)
+    bounds = instance_bounds(draft)
+    still_to_drain = room_to_make(draft, overdue).drains
+    bounds = replace(bounds, draining=bounds.draining + still_to_drain)
+    launches, lacks_gang = sizing.launches_for_demand(
+        demand, order, _capacity_for_requests(draft), bounds, on_demand, overdue
+    )
+    is_short = lacks_gang or sum(launch.count for launch in launches) > bounds.room
+    return LaunchNeed(
+        waiting, demand, order, on_demand, launches, bounds.room, is_short, lacks_gang, overdue
+    )
+
+
+def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
+    """Return the capacity that waiting requests may use: a new record of each usable instance.
+
+    - Starting instances, and instances of open launches: all slots free, not connected.
+    - Idle instances: all slots free, connected.
+    - Busy instances: no slot free, connected, with work. Their free slots do not count, because the
+      scheduler has already offered them to all waiting requests.
+
+    Other instances are left out: those that drain, refuse work, are announced to end, or whose
+    agents were connected before and are not connected now.
+    """
+    pending = [offering for offering, count in draft.snapshot.pending for _ in range(count)]
+    return [
         *(_free_capacity(row) for row in starting_capacity_rows(draft)),
         *(
             sizing.FreeCapacity(offering.slots, offering.slots, offering.market, zone=offering.zone)
@@ -71,29 +99,17 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
             for row in busy_capacity_rows(draft)
         ),
     ]
-    overdue = find_overdue(demand, order, on_demand, settings.max_instances)
-    bounds = instance_bounds(draft)
-    still_to_drain = room_to_make(draft, overdue)[1]
-    bounds = replace(bounds, draining=bounds.draining + still_to_drain)
-    launches, lacks_gang = sizing.launches_for_demand(
-        demand, order, capacity, bounds, on_demand, overdue
-    )
-    is_short = lacks_gang or sum(launch.count for launch in launches) > bounds.room
-    return LaunchNeed(
-        waiting, demand, order, on_demand, launches, bounds.room, is_short, lacks_gang, overdue
-    )
 
 
-def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
-    """Return the instance size to make room for, and how many instances of other sizes to drain.
+def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> RoomToMake:
+    """Return the drains that make room for the overdue request; the draft is unchanged.
 
-    Return (0, 0) without a request, if no drain is needed, if draining all instances that may drain
+    Return no drains without a request, if none is needed, if draining all instances that may drain
     would not suffice, or if the API is down. Only connected instances that accept work may drain,
-    busy ones included. Starting instances and open launches count as capacity. The draft is
-    unchanged.
+    busy ones included. Starting instances and open launches count as capacity.
     """
     if request is None or draft.snapshot.api_down:
-        return 0, 0
+        return RoomToMake()
     capacity = Counter(
         offering.slots for offering, count in draft.snapshot.pending for _ in range(count)
     )

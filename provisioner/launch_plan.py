@@ -1,5 +1,7 @@
 """The choice of a pass's launches within the pool's limits, and the reason for too few. Pure."""
 
+from typing import NamedTuple
+
 from control_plane.fleet.records import Market
 from detcloud.shared.plurals import count_text
 from provisioner import offerings
@@ -16,44 +18,70 @@ from provisioner.model import Demand, Launch
 from provisioner.request_shapes import InstanceBounds, needs_more_room, unservable_sizes
 
 
-def plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
-    """Return the launches of the pass, and why pending work gets too few instances, or "".
+class LaunchPlan(NamedTuple):
+    """The launches of a pass."""
+
+    launches: tuple[Launch, ...] = ()
+    wait_reason: str = ""
+    """Why pending work gets too few instances, for users; "" if no reason exists.
+
+    The text may accompany launches.
+    """
+
+
+def plan_launches(draft: DraftPlan) -> LaunchPlan:
+    """Return the launches of the pass, and why pending work gets too few instances.
 
     The launches serve waiting requests and the pool's minimum, within the maximum and the on-demand
     share. With a hold reason, only the minimum is launched. Each launch of an offering that was
     given up, after too many failed launches, gets a single instance. Return no launches while the
     API is down or no offering can be launched. The minimum waits while its instances would use up
-    room that a request needs. The text is for users, and may accompany launches. The draft is
-    unchanged, and no cloud is asked.
+    room that a request needs. The draft is unchanged, and no cloud is asked.
     """
-    snapshot, settings, need = draft.snapshot, draft.snapshot.settings, assess_need(draft)
-    if snapshot.api_down:
+    need = assess_need(draft)
+    if draft.snapshot.api_down:
         # A new instance could not enrol, and would end as a failed boot.
         is_wanted = need.waiting.has_pending
-        return (), "the cluster's API is down, so no instance could reach it" if is_wanted else ""
-    pending = [offering for offering, count in snapshot.pending for _ in range(count)]
-    existing = [row for row in draft.rows.values() if counts_against_max(row)]
-    least = settings.min_instances - len(capacity_rows(draft)) - len(pending)
+        why = "the cluster's API is down, so no instance could reach it" if is_wanted else ""
+        return LaunchPlan(wait_reason=why)
+    least = _missing_for_minimum(draft)
     needs_on_demand = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
     if not need.order and not (needs_on_demand and need.on_demand):
-        return (), _no_launch_reason(draft, need.waiting, least)
+        return LaunchPlan(wait_reason=_no_launch_reason(draft, need.waiting, least))
     if not need.order or need.lacks_gang or _is_minimum_in_the_way(draft, need, least):
         least = 0
-    bounds = LaunchBounds(least, need.most)
-    launches = clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
-    mix = MarketCounts(
-        len(existing) + len(pending),
-        sum(
-            offering.market is Market.ON_DEMAND
-            for offering in [*pending, *(row.offering for row in existing)]
-        ),
-    )
-    launches = apply_on_demand_base(launches, settings, need.on_demand, mix)
-    launches, probe_reason = offerings.limit_to_probes(launches, draft.health)
+    launches = _launches_within_limits(draft, need, least)
+    probe_reason = offerings.probe_reason(launches, draft.health)
     why = _fewer_launches_reason(draft, need.demand, need.is_short) or probe_reason
     if not why and len(need.demand.jobs) < len(need.waiting.jobs):
         why = "waiting for spot instances, since the deadline leaves time for it"
-    return launches, why
+    return LaunchPlan(offerings.limit_to_probes(launches, draft.health), why)
+
+
+def _missing_for_minimum(draft: DraftPlan) -> int:
+    """Return how many instances the pool lacks for the minimum; negative for a larger pool.
+
+    Starting and running instances that accept work, and open launches, count as present.
+    """
+    pending = sum(count for _, count in draft.snapshot.pending)
+    return draft.snapshot.settings.min_instances - len(capacity_rows(draft)) - pending
+
+
+def _launches_within_limits(draft: DraftPlan, need: LaunchNeed, least: int) -> tuple[Launch, ...]:
+    """Return the needed launches, at least `least` and at most `need.most` instances.
+
+    Further instances for `least` are of the best offering. Then spot launches move to on-demand
+    offerings, if necessary for the pool's on-demand share. At least one offering must be usable.
+    """
+    bounds = LaunchBounds(least, need.most)
+    launches = clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
+    counted = [row.offering for row in draft.rows.values() if counts_against_max(row)]
+    pending = [offering for offering, count in draft.snapshot.pending for _ in range(count)]
+    existing = [*pending, *counted]
+    mix = MarketCounts(
+        len(existing), sum(offering.market is Market.ON_DEMAND for offering in existing)
+    )
+    return apply_on_demand_base(launches, draft.snapshot.settings, need.on_demand, mix)
 
 
 def _is_minimum_in_the_way(draft: DraftPlan, need: LaunchNeed, least: int) -> bool:

@@ -7,6 +7,7 @@ the next pass repeats the request with the intent's token.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 
 from control_plane.fleet.records import (
     ErrorKind,
@@ -35,6 +36,19 @@ INTENT_MS_MAX = 10 * MINUTE_MS
 
 # Errors of a repeated launch that leave open whether an earlier attempt succeeded.
 _INCONCLUSIVE_KINDS = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
+
+
+class AttemptResult(Enum):
+    """The result of a launch attempt."""
+
+    LAUNCHED = auto()
+    """At least one instance was launched and recorded, and the launch is closed."""
+    FAILED = auto()
+    """Nothing was launched, and the launch is closed. Another offering may succeed."""
+    THROTTLED = auto()
+    """As FAILED, but the cloud refuses further requests for now."""
+    OPEN = auto()
+    """The outcome is unknown, or the launch is in progress. The next pass repeats the request."""
 
 
 class Launcher:
@@ -85,15 +99,18 @@ class Launcher:
     ) -> None:
         """Request an open launch again, up to the age of INTENT_MS_MAX; else close the launch.
 
-        `intent` is the launch's stored record. A repeated request works like `attempt`. Success and
-        a definite error commit the instances' rows and the offering's health, and delete the
-        intent. If the outcome stays unknown, the intent stays for the next pass, and the offering's
-        health is unchanged. Throttling, missing credentials and unknown errors also leave the
-        outcome unknown.
+        `intent` is the launch's stored record.
 
-        Delete an older intent without a request. Store rows for the instances in `listed` that have
-        the intent's tag, as after a success. Without tagged instances, count an error of unknown
-        kind against the offering. Cloud errors are recorded in the pass and not raised.
+        - Up to INTENT_MS_MAX, request the launch once more (`attempt` with `again`). Success and a
+          definite error commit the instances' rows and the offering's health, and delete the
+          intent. If the outcome stays unknown, the intent stays for the next pass, and the
+          offering's health is unchanged. Throttling, missing credentials and unknown errors also
+          leave the outcome unknown.
+        - Later, delete the intent without a request. Store rows for the instances in `listed` that
+          have the intent's tag, as after a success. Without tagged instances, count an error of
+          unknown kind against the offering.
+
+        Cloud errors are recorded in the pass and not raised.
 
         Raises:
             Conflict: another pass took over.
@@ -107,16 +124,16 @@ class Launcher:
         error = OutcomeUnknown(f"a launch got no response for {minutes} min")
         self._close_intent(intent, launched, None if launched else error)
 
-    def attempt(self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False) -> bool:
+    def attempt(
+        self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False
+    ) -> AttemptResult:
         """Request the launch of an intent, the stored record of an open launch, from the cloud.
 
-        - Success: commit the instances as STARTING rows and the offering's new health, delete the
-          intent, and return False.
-        - Definite error, or no instance without an error: commit the offering's health with a
-          back-off, delete the intent, and return True, since another offering may succeed. After
-          throttling, return False.
-        - Unknown outcome or a launch in progress: commit nothing and return False. The intent
-          stays, and the next pass repeats the request.
+        - LAUNCHED: commit the instances as STARTING rows and the offering's new health, and delete
+          the intent.
+        - FAILED, after a definite error, or without an error and an instance: commit the offering's
+          health with a back-off, and delete the intent. THROTTLED, after throttling, likewise.
+        - OPEN, without a definite response: commit nothing. The intent stays.
 
         Cloud errors are recorded in the pass and not raised. A launch in progress sets
         `has_launch_under_way` of the record.
@@ -125,7 +142,7 @@ class Launcher:
             cloud: the cloud of the pool.
             intent: the stored intent.
             again: an earlier pass may have requested the launch. Then throttling, missing
-                credentials and unknown errors leave the outcome unknown.
+                credentials and unknown errors leave the outcome unknown, so the result is OPEN.
 
         Raises:
             Conflict: another pass took over.
@@ -136,17 +153,26 @@ class Launcher:
         except CloudError as error:
             if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
                 # The next pass repeats the request with the intent's token.
-                if isinstance(error, LaunchUnderWay):
-                    self._record.has_launch_under_way = True
-                    self._record.reasons.append(f"{intent.offering.name} is in progress: {error}")
-                else:
-                    self._record.add_trouble(error)
-                return False
+                self._record_open_launch(intent, error)
+                return AttemptResult.OPEN
             self._close_intent(intent, (), error)
-            return not isinstance(error, ThrottlingError)
+            is_throttled = isinstance(error, ThrottlingError)
+            return AttemptResult.THROTTLED if is_throttled else AttemptResult.FAILED
         shortage = None if launched else NoCapacity("the cloud launched no instance")
         self._close_intent(intent, launched, shortage)
-        return not launched
+        return AttemptResult.LAUNCHED if launched else AttemptResult.FAILED
+
+    def _record_open_launch(self, intent: IntentRow, error: CloudError) -> None:
+        """Record in the pass why a launch stays open; store nothing.
+
+        A launch in progress (LaunchUnderWay) sets `has_launch_under_way` and is a reason. Any other
+        error is a trouble of the pass.
+        """
+        if isinstance(error, LaunchUnderWay):
+            self._record.has_launch_under_way = True
+            self._record.reasons.append(f"{intent.offering.name} is in progress: {error}")
+        else:
+            self._record.add_trouble(error)
 
     def _close_intent(
         self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None

@@ -105,17 +105,18 @@ class Ledger:
     ) -> None:
         """Write the fleet's row and all given changes, and update this ledger.
 
-        Without any change, write nothing. If more than CHANGED_ROWS_MAX instances change, write the
-        first of them in earlier commits, with the old fleet's row. Also add the cost of instances
-        that ended to the pool's bills, and delete expired rows of past instances.
+        - Without any change, write nothing; `checks` are not tested then.
+        - Write up to CHANGED_ROWS_MAX instances and all other changes in one commit. Further
+          instances are written before, in commits of their own, with the old fleet's row.
+        - If instances ended, also add their cost to the pool's bills, and delete some expired rows
+          of past instances.
 
         Args:
             fleet: the new row of the fleet.
             changed_rows: instance rows to write; ENDED rows move to the past instances.
             new_intents: launches to record.
             closed_intent: a launch to delete.
-            checks: conditions on other rows, for the first commit only. Checks alone cause no
-                commit.
+            checks: conditions on other rows, for the first commit only.
             location_put: the write of the provider's settings in the partition CLOUDS, where the
                 orphan cleanup reads them.
 

@@ -164,7 +164,10 @@ class EndReason:
     text: str
     """The reason for users; "" if the cloud gives none."""
     kind: ErrorKind = ErrorKind.BOOT
-    """The error that counts for the offering if the instance's agent never enrolled."""
+    """The error that counts for the offering if the instance's agent never enrolled.
+
+    An end with `taken_back`, or after a notice, counts as an interruption instead.
+    """
     taken_back: bool = False
     """Whether the cloud took back a spot instance."""
 

@@ -5,6 +5,7 @@ comes from a clock that was ahead; it is replaced by the current time.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from control_plane.fleet.records import ErrorKind, InstanceRow, InstanceState
 from provisioner import offerings
@@ -15,6 +16,17 @@ from provisioner.model import MINUTE_MS, EndReason, InstanceStatus, ObservedInst
 INVISIBLE_MS = MINUTE_MS
 
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.TERMINATING})
+
+
+class _ReportedEnd(NamedTuple):
+    """An end or a stop of an instance that the provisioner has not planned."""
+
+    state: InstanceState
+    """The row's new state: ENDED if the instance is gone, else TERMINATING."""
+    reason: str
+    """The reason for users."""
+    counts: bool = True
+    """Whether the end affects the health of the offering."""
 
 
 def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
@@ -43,75 +55,117 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         )
     if marked.notice_ms is not None and row.notice_ms is None:
         _record_interruption(draft, row)
+    end = _find_end(draft, marked, observed)
+    if end is None:
+        return
+    if end.counts:
+        _record_unrequested_end(draft, marked)
+    draft.set_state(marked, end.state, end.reason)
+
+
+def _find_end(
+    draft: DraftPlan, row: InstanceRow, observed: ObservedInstance
+) -> _ReportedEnd | None:
+    """Return the end that the cloud's list or a boot report shows. Return None without an end.
+
+    The first case that applies decides. The draft is unchanged.
+
+    - The cloud lists the instance as terminated: ENDED.
+    - The cloud has not listed the instance for INVISIBLE_MS: ENDED, without `counts`.
+    - The row is TERMINATING: None.
+    - The cloud lists the instance as stopped, stopping or terminating: TERMINATING.
+    - The instance reported a failed boot, and its agent never connected: TERMINATING.
+    """
+    has_failed = bool(observed.boot_report) and row.connected_ms is None
     why = f": {observed.end.text}" if observed.end else ""
-    if observed.boot_report and marked.connected_ms is None:
+    if has_failed:
         why = f" when its boot failed: {observed.boot_error}"
     if observed.status is InstanceStatus.TERMINATED:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.ENDED, f"the cloud terminated it{why}")
-    elif _has_vanished(draft, marked):
-        draft.set_state(marked, InstanceState.ENDED, f"the cloud no longer lists it{why}")
-    elif marked.state is InstanceState.TERMINATING:
-        return
-    elif observed.status is InstanceStatus.STOPPED:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, f"it was stopped{why}")
-    elif observed.status in _ENDING:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, f"the cloud is terminating it{why}")
-    elif observed.boot_report and marked.connected_ms is None:
-        _record_unrequested_end(draft, marked)
-        error = f"its boot failed: {observed.boot_error}"
-        draft.set_state(marked, InstanceState.TERMINATING, error)
+        return _ReportedEnd(InstanceState.ENDED, f"the cloud terminated it{why}")
+    if _has_vanished(draft, row):
+        text = f"the cloud no longer lists it{why}"
+        return _ReportedEnd(InstanceState.ENDED, text, counts=False)
+    if row.state is InstanceState.TERMINATING:
+        return None
+    if observed.status is InstanceStatus.STOPPED:
+        return _ReportedEnd(InstanceState.TERMINATING, f"it was stopped{why}")
+    if observed.status in _ENDING:
+        return _ReportedEnd(InstanceState.TERMINATING, f"the cloud is terminating it{why}")
+    if has_failed:
+        return _ReportedEnd(InstanceState.TERMINATING, f"its boot failed: {observed.boot_error}")
+    return None
 
 
 def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
-    """Return the row with updated marks. STARTING becomes RUNNING once the agent has enrolled.
+    """Return the row, updated by the reports of the cloud and the agent; the draft is unchanged.
 
-    A mark is the time at which a condition began; it is None while the condition does not hold.
+    A mark is the time since when a condition holds, or None while the condition does not hold. In a
+    TERMINATING row, only the mark `missed_ms` is updated. In any other row:
 
-    - `connected_ms`: the agent's first enrolment, which stays.
-    - `idle_ms`: since when a connected agent has no work.
-    - `silent_ms`: since when the agent is not connected. None while the API is down, and before an
-      agent that never connected has had the pool's starting period.
-    - `missed_ms`: since when the cloud does not list the instance. None while the agent is
-      connected, and until INVISIBLE_MS after the launch.
-
-    For a TERMINATING instance, only `missed_ms` is updated, also with a connected agent. A first
-    notice is kept, and a launch time in the future becomes now. The draft is unchanged.
+    - `state`: STARTING becomes RUNNING once the agent has enrolled.
+    - `launched_ms`: a time in the future becomes now.
+    - `notice_ms`: set by the first notice, and not changed afterwards.
+    - `connected_ms`: set when the agent has first enrolled, and never cleared.
+    - `idle_ms`: the mark of a connected agent without work.
+    - `silent_ms`: the mark of an agent that is not connected and should be (`_is_silent`).
+    - `missed_ms`: the mark of an instance that the cloud's list should have and lacks
+      (`_is_missing`).
     """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
+    missed_ms = _mark_while(row.missed_ms, now_ms, _is_missing(draft, row, observed))
     if row.state is InstanceState.TERMINATING:
-        return replace(row, missed_ms=_mark_while(row.missed_ms, now_ms, observed.status is None))
-    is_fresh = now_ms - row.launched_ms < INVISIBLE_MS
-    missing = observed.status is None and agent is None and not is_fresh
-    fleet, api_down = draft.snapshot.fleet, draft.snapshot.api_down
-    age_ms = now_ms - max(row.launched_ms, fleet.resumed_ms, min(fleet.outage_ms, now_ms))
-    state = row.state
+        return replace(row, missed_ms=missed_ms)
     has_enrolled = agent is not None or observed.has_enrolled
-    connected_ms = _mark_once(row.connected_ms, now_ms, has_enrolled)
-    is_late = connected_ms is not None or age_ms >= draft.snapshot.settings.starting_ms_max
-    is_silent = agent is None and not observed.is_joining and is_late and not api_down
+    state = row.state
     if has_enrolled and state is InstanceState.STARTING:
         state = InstanceState.RUNNING
     return replace(
         row,
         state=state,
         launched_ms=min(row.launched_ms, now_ms),
-        connected_ms=connected_ms,
+        connected_ms=_mark_once(row.connected_ms, now_ms, has_enrolled),
         notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
-        silent_ms=_mark_while(row.silent_ms, now_ms, is_silent),
-        missed_ms=_mark_while(row.missed_ms, now_ms, missing),
+        silent_ms=_mark_while(row.silent_ms, now_ms, _is_silent(draft, row, observed)),
+        missed_ms=missed_ms,
     )
 
 
-def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Return the mark, or `now_ms` if the mark is in the future, or is unset and `holds` is true.
+def _is_silent(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> bool:
+    """Whether the instance's agent is not connected and should be. The row's state does not matter.
 
-    A mark is the time at which a condition began, and `holds` is whether the condition holds now.
-    Return None if the mark is unset and the condition does not hold. A set mark stays, also if the
-    condition no longer holds.
+    False while the API is down, and for an agent with a live session that the pool has not
+    processed yet. False also for an agent that never enrolled, until the pool's starting period is
+    over. The period counts from the launch, or from a later end of an outage or of a gap without
+    passes.
+    """
+    snapshot = draft.snapshot
+    if observed.agent is not None or observed.is_joining or snapshot.api_down:
+        return False
+    if row.connected_ms is not None or observed.has_enrolled:
+        return True
+    fleet, now_ms = snapshot.fleet, snapshot.now_ms
+    age_ms = now_ms - max(row.launched_ms, fleet.resumed_ms, min(fleet.outage_ms, now_ms))
+    return age_ms >= snapshot.settings.starting_ms_max
+
+
+def _is_missing(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> bool:
+    """Whether the cloud does not list the instance and should.
+
+    For a TERMINATING row, True whenever the cloud does not list the instance. For any other row,
+    False while the agent is connected, and until INVISIBLE_MS after the launch.
+    """
+    if observed.status is not None:
+        return False
+    is_fresh = draft.snapshot.now_ms - row.launched_ms < INVISIBLE_MS
+    return row.state is InstanceState.TERMINATING or (observed.agent is None and not is_fresh)
+
+
+def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
+    """Return the time at which a condition first held, which is kept after the condition's end.
+
+    - The mark is set: return the mark, or `now_ms` if the mark is in the future.
+    - The mark is unset: return `now_ms` if the condition holds now (`holds`), else None.
     """
     if mark_ms is None:
         return now_ms if holds else None
@@ -119,10 +173,9 @@ def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """Return the mark, or `now_ms` if the mark is unset or in the future.
+    """Return the start of a condition that holds now (`holds`). Return None if the condition fails.
 
-    A mark is the time at which a condition began. Return None if the condition no longer holds
-    (`holds`).
+    The start is the mark, or `now_ms` if the mark is unset or in the future.
     """
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 
@@ -139,11 +192,13 @@ def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
 def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
     """Record an end that the provisioner did not request in the draft's health of the offering.
 
-    The end counts as an interruption if the agent had connected, a notice was given, or the cloud
-    took the instance back. Otherwise the end counts as an error of the cloud's kind, a failed boot
-    by default. `record_boot_failure` excludes instances that were launched before an outage or
-    before the offering's last counted failure. Do nothing for a TERMINATING instance. The row is
-    unchanged.
+    The first case that applies decides. The row is unchanged.
+
+    - The row is TERMINATING: do nothing.
+    - The agent had connected, a notice was given, or the cloud took the instance back: record an
+      interruption.
+    - Otherwise count an error (`record_boot_failure`): a failed boot if the instance reported one,
+      else an error of the kind of the end's reason, by default also a failed boot.
     """
     if row.state is InstanceState.TERMINATING:
         return
@@ -175,8 +230,11 @@ def record_boot_failure(
     """Count a failed boot, or an error of `kind`, against the instance's offering in the draft.
 
     The offering gets a new back-off, and may be given up (`health_after_failed_boot`). Do nothing
-    while the API is down, or if the instance was launched before the end of the last outage. Do
-    nothing also if the launch was before the offering's last counted failed boot.
+    in these cases:
+
+    - The API is down, or the instance was launched before the end of the last outage.
+    - The instance was launched before the offering's last counted failure of this function. A batch
+      of instances that fail for a common reason therefore counts as a single failure.
     """
     snapshot = draft.snapshot
     if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):

@@ -14,14 +14,17 @@ def instances_with_notices(
 ) -> list[CloudInstance]:
     """Return the instances in order, with the stored notices added.
 
-    A notice with an end applies to the instance itself, or to all instances in a reservation. A
-    stored end replaces the cloud's own notice; the instance's end precedes the reservation's. A
-    notice with a boot report replaces the cloud's report. A notice with neither recommends
-    replacing the instance. Of several ends or boot reports for an instance, the last counts.
-    Notices about other instances are ignored. Fields without a stored notice stay.
+    - `notice_ms`: the end from a notice about the instance, or else about its reservation, or else
+      the cloud's own notice.
+    - `boot_report`: the report from a notice about the instance, or else the cloud's own.
+    - `rebalance`: True if a notice about the instance has neither an end nor a report, or if the
+      cloud recommends it.
 
-    A notice with a reason comes from an instance that shuts down without the cloud, and sets no
-    end here. `own_end_reasons` returns the reasons.
+    Other fields stay. Of several ends or reports for an instance, the last counts. Notices about
+    other instances are ignored.
+
+    An end from a notice with a reason does not count: the instance shuts down without the cloud.
+    `own_end_reasons` returns such reasons.
     """
     notices = list(notices)
     reports = {item.instance: item.boot_report for item in notices if item.boot_report}
@@ -60,17 +63,13 @@ def observed_instance(
 ) -> ObservedInstance:
     """Return the observation of an instance by the cloud's list and the pool's state.
 
-    The agent is set in any case, and None if the pool has no connected agent with this id.
-    `has_enrolled` is True for any agent with a lease, connected or not. `is_joining` is True for an
-    agent that is not connected and has a live session.
-
-    Args:
-        instance_id: the id of the instance.
-        listed: the instance in the cloud's list. None if the cloud does not list the instance. Then
-            `status` of the result is None, and no notice, recommendation or boot report is set.
-        snapshot: the pool's state.
-        own_end_reason: why the instance shut down without the cloud. The text replaces the cloud's
-            reason. "" if unknown. Without either reason, no end is set.
+    - `status`, `notice_ms`, `rebalance`, `boot_report`: those of `listed`. If the cloud does not
+      list the instance (None), the status is None, and the other fields have the defaults.
+    - `end`: `own_end_reason`, why the instance shut down without the cloud. If the text is "", the
+      end of `listed`, or None.
+    - `agent`: the pool's connected agent with this id, or None.
+    - `has_enrolled`: whether the agent is connected or has a lease.
+    - `is_joining`: whether the agent is not connected and has a live session.
     """
     own_end = EndReason(own_end_reason) if own_end_reason else None
     agent = snapshot.agents.get(instance_id)

@@ -51,13 +51,17 @@ class Failure(NamedTuple):
 def health_after_failure(
     health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
 ) -> OfferingHealth:
-    """Return an offering's health after another error, with the time of the next attempt.
+    """Return an offering's health after another error.
 
-    The back-off doubles with each consecutive error up to a maximum for the error's kind; half of
-    it is random. All times count from the error's time. Each error counts in `errors`. Errors other
-    than capacity, quota and throttling also count in `faults`. From `limit` faults on, the offering
-    is given up: launched with a single instance only, next after half to all of PROBE_PERIOD_MS,
-    whatever the kind. The last error is replaced; `boot_failed_ms` and `interrupted_ms` stay.
+    - `errors`: one more.
+    - `faults`: one more, unless the error is a lack of capacity, a used-up quota or throttling.
+    - `given_up`: whether the faults reach `limit`. A given-up offering is launched with a single
+      instance only.
+    - `kind`, `message`, `failed_ms`: those of `failure`.
+    - `retry_ms`: the time of the next attempt. The back-off from the error's time is random, from
+      half to all of the longest time. This is PROBE_PERIOD_MS for a given-up offering. Otherwise
+      the longest time doubles with each consecutive error, up to a maximum for the error's kind.
+    - `boot_failed_ms`, `interrupted_ms`: unchanged.
 
     Args:
         health: the health before.
@@ -65,12 +69,9 @@ def health_after_failure(
         limit: the pool's `launch_error_limit`; 0 never gives up.
         draw: returns a random number from 0 to below 1.
     """
-    first_ms, most_ms = _BACKOFF_MS[failure.kind]
     faults = health.faults + (failure.kind not in _TRANSIENT_KINDS)
     given_up = 0 < limit <= faults
-    ceiling_ms = min(most_ms, first_ms << min(health.errors, 20))
-    if given_up:
-        ceiling_ms = PROBE_PERIOD_MS
+    ceiling_ms = PROBE_PERIOD_MS if given_up else _backoff_ms(failure.kind, health.errors)
     pause_ms = ceiling_ms // 2 + int(draw() * (ceiling_ms // 2))
     return replace(
         health,
@@ -82,6 +83,15 @@ def health_after_failure(
         retry_ms=failure.time_ms + pause_ms,
         given_up=given_up,
     )
+
+
+def _backoff_ms(kind: ErrorKind, errors: int) -> int:
+    """Return the longest back-off after an error of `kind` that follows `errors` earlier errors.
+
+    The time doubles with each earlier error, up to the kind's maximum.
+    """
+    first_ms, most_ms = _BACKOFF_MS[kind]
+    return min(most_ms, first_ms << min(errors, 20))
 
 
 def health_after_failed_boot(
@@ -108,11 +118,13 @@ def health_after_failed_boot(
 def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health after a successful launch.
 
-    A given-up offering, which is launched with a single instance only, stays given up; only the
-    next attempt moves to PROBE_PERIOD_MS after `now_ms`. If the last error of another offering was
-    a failed boot, return the health unchanged, with the back-off. Otherwise reset the last error,
-    the back-off and the count `errors`. `faults`, `boot_failed_ms` and `interrupted_ms` stay,
-    because only a connected agent proves the offering.
+    - The offering is given up, so a single instance was launched: only the next attempt moves, to
+      PROBE_PERIOD_MS after `now_ms`.
+    - The last error was a failed boot: the health is unchanged, with the back-off.
+    - In any other case, the last error, the back-off and the count `errors` are reset.
+
+    `faults`, `boot_failed_ms` and `interrupted_ms` stay in all cases, because only a connected
+    agent proves the offering.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
@@ -166,26 +178,37 @@ def offerings_with_prices(
     return tuple(with_prices) or known
 
 
+class UsableOfferings(NamedTuple):
+    """The offerings that may be launched now; offerings in back-off are left out."""
+
+    order: tuple[Offering, ...] = ()
+    """The offerings to launch, the best first.
+
+    The spot offerings come first, and those interrupted within AVOID_AFTER_INTERRUPTION_MS last
+    among them. The on-demand offerings follow if the pool falls back to them, or sells no spot
+    offering.
+    """
+    on_demand: tuple[Offering, ...] = ()
+    """The on-demand offerings, also if `order` lacks them."""
+
+
 def usable_offerings(
     settings: ProvisionerSettings,
     offerings: tuple[Offering, ...],
     health: Mapping[str, OfferingHealth],
     now_ms: int,
-) -> tuple[tuple[Offering, ...], tuple[Offering, ...]]:
-    """Return the offerings to launch from now, the best first, and the on-demand offerings.
+) -> UsableOfferings:
+    """Return the offerings that may be launched now.
 
-    Offerings in back-off are excluded from both tuples. The first tuple has the spot offerings in
-    the given order, but offerings that were interrupted within AVOID_AFTER_INTERRUPTION_MS last.
-    On-demand offerings in the given order follow if `settings.on_demand_fallback` is set, or if
-    `offerings` has no spot offering at all. The second tuple has the on-demand offerings in any
-    case. Both tuples are empty while any offering in `health` is in back-off after throttling,
-    because throttling limits all calls.
+    Within each market, the given order stays, except for interrupted spot offerings. The result is
+    empty while any offering in `health` is in back-off after throttling, because throttling limits
+    all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
         for offering_health in health.values()
     ):
-        return (), ()
+        return UsableOfferings()
 
     def is_avoided(offering: Offering) -> bool:
         taken_ms = health.get(offering.name, FRESH).interrupted_ms
@@ -196,7 +219,7 @@ def usable_offerings(
     on_demand = tuple(item for item in able if item.market is Market.ON_DEMAND)
     has_spot = any(item.market is Market.SPOT for item in offerings)
     falls_back = settings.on_demand_fallback or not has_spot
-    return (*spot, *(on_demand if falls_back else ())), on_demand
+    return UsableOfferings((*spot, *(on_demand if falls_back else ())), on_demand)
 
 
 def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
@@ -216,19 +239,28 @@ def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
     return tuple(by_price[:OFFERED_MAX])
 
 
+class SupplyGap(NamedTuple):
+    """A time in which a pool can get no instances. By default, no gap."""
+
+    reason: str = ""
+    """Why no offering is available, for users; "" if an offering may be available."""
+    until_ms: int = 0
+    """The time of the next launch attempt in epoch milliseconds; 0 without a gap."""
+
+
 def supply_gap(
     settings: ProvisionerSettings,
     offerings: tuple[Offering, ...],
     health: Mapping[str, OfferingHealth],
     now_ms: int,
-) -> tuple[str, int]:
-    """Return why the pool can get no instances, for users, and the time of the next attempt.
+) -> SupplyGap:
+    """Return why the pool can get no instances for lack of capacity or quota, and until when.
 
-    Return `("", 0)` unless the last error of every offering that the pool may use is a lack of
-    capacity or quota, and all are in back-off. On-demand offerings count only if
-    `settings.on_demand_fallback` is set or the pool has no spot offering. `("", 0)` also without
-    offerings. The text names the offering whose back-off ends first, with the shortened message of
-    its error; the time is the end of this back-off, in epoch ms.
+    A gap exists only if the last error of every offering that the pool may use is a lack of
+    capacity or quota, and all are in back-off. Without offerings, no gap exists. On-demand
+    offerings count only if `settings.on_demand_fallback` is set or the pool has no spot offering.
+    The reason names the offering whose back-off ends first, with the shortened message of its
+    error. The gap ends with this back-off.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings
@@ -237,11 +269,11 @@ def supply_gap(
         offering_health.kind not in _SCARCE_KINDS or _can_try(offering_health, now_ms)
         for offering_health in known
     ):
-        return "", 0
+        return SupplyGap()
     first = min(range(len(known)), key=lambda number: known[number].retry_ms)
     message = known[first].message[:_MESSAGE_CHARACTERS_MAX]
     text = f"no offering has capacity or quota; {wanted[first].name}: {message}"
-    return text, known[first].retry_ms
+    return SupplyGap(text, known[first].retry_ms)
 
 
 def unavailability_text(
@@ -267,24 +299,31 @@ def unavailability_text(
 
 def limit_to_probes(
     launches: Sequence[Launch], health: Mapping[str, OfferingHealth]
-) -> tuple[tuple[Launch, ...], str]:
-    """Return the launches, with a count of 1 for given-up offerings, and a reason for users.
+) -> tuple[Launch, ...]:
+    """Return the launches in order, with a single instance for each given-up offering's launch.
 
-    The reason names each offering with a reduced count, and is "" if no count was reduced. An
-    offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). Each launch
-    of a given-up offering is reduced separately, and has `together` unset and no zone. The other
-    launches and the order stay.
+    An offering is given up after `launch_error_limit` faults (`OfferingHealth.given_up`). Each
+    launch of a given-up offering is reduced separately, has `together` unset and no zone, also if
+    its count was 1 before. The other launches stay as they are.
     """
-    limited, reasons = [], []
-    for launch in launches:
-        known = health.get(launch.offering.name, FRESH)
-        limited.append(Launch(launch.offering, 1) if known.given_up else launch)
-        if known.given_up and launch.count > 1:
-            reasons.append(
-                f"{launch.offering.name} failed {known.faults} times: one instance is launched "
-                "as a test before more"
-            )
-    return tuple(limited), "; ".join(reasons)
+    return tuple(
+        Launch(launch.offering, 1) if health.get(launch.offering.name, FRESH).given_up else launch
+        for launch in launches
+    )
+
+
+def probe_reason(launches: Sequence[Launch], health: Mapping[str, OfferingHealth]) -> str:
+    """Return why `limit_to_probes` reduces launches, for users; "" without a reduction.
+
+    The text names each given-up offering with a launch of several instances, and the number of its
+    faults. `launches` are the launches before the reduction.
+    """
+    return "; ".join(
+        f"{launch.offering.name} failed {health[launch.offering.name].faults} times: one instance "
+        "is launched as a test before more"
+        for launch in launches
+        if launch.count > 1 and health.get(launch.offering.name, FRESH).given_up
+    )
 
 
 def _can_try(health: OfferingHealth, now_ms: int) -> bool:

@@ -10,6 +10,7 @@ bounds the wait.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from control_plane.fleet.records import Offering
 from provisioner.model import Demand
@@ -97,19 +98,29 @@ def servable_shapes(
     }
 
 
+class RoomToMake(NamedTuple):
+    """The drains that make room for an overdue request. By default, no drain is needed."""
+
+    size: int = 0
+    """The size, in slots, of the instances that get the room; 0 without drains."""
+    drains: int = 0
+    """The number of instances of other sizes to drain."""
+
+
 def capacity_to_free(
     request: OverdueRequest,
     capacity: Mapping[int, int],
     removable: Mapping[int, int],
     bounds: InstanceBounds,
-) -> tuple[int, int]:
-    """Return the instance size to make room for, and how many instances of other sizes to drain.
+) -> RoomToMake:
+    """Return the drains that make room for the overdue request. Nothing is drained here.
 
-    The size is the one of `request.sizes` that needs the fewest drains; of equal counts, the
-    smallest. Return (0, 0) if no drain is needed, or if draining all removable instances of other
-    sizes would not suffice. No drain is needed if an instance in `capacity` has enough slots for
-    the whole request, or if the present instances of a size and the room suffice. Instances that
-    drain already count as room. Nothing is drained here.
+    The room is for the size of `request.sizes` that needs the fewest drains; of equal counts, for
+    the smallest size. Instances that drain already count as room. Return no drains in these cases:
+
+    - An instance in `capacity` has enough slots for the whole request.
+    - The present instances of one of the sizes, and the room, suffice for the request.
+    - Draining all removable instances of other sizes would not suffice.
 
     Args:
         request: the request that has waited longer than the pool allows.
@@ -118,7 +129,7 @@ def capacity_to_free(
         bounds: the room below the pool's maximum.
     """
     if any(count and size >= request.slots for size, count in capacity.items()):
-        return 0, 0
+        return RoomToMake()
     coming = bounds.room + bounds.draining
     missing = {
         size: request.instances_needed(size) - capacity.get(size, 0) - coming
@@ -129,7 +140,7 @@ def capacity_to_free(
         (count, size) for size, count in missing.items() if count <= others - removable.get(size, 0)
     ]
     count, size = min(possible, default=(0, 0))
-    return (size, count) if count > 0 else (0, 0)
+    return RoomToMake(size, count) if count > 0 else RoomToMake()
 
 
 def waits_for_capacity(

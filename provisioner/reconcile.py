@@ -106,7 +106,22 @@ class Reconciler:
             return PassResult()
         if not _has_work(snapshot, settings, ledger):
             return PassResult()
-        now_ms = self._services.clock()
+        return self._run_pass(ledger, settings)
+
+    def _run_pass(self, ledger: Ledger, settings: ProvisionerSettings) -> PassResult:
+        """Run a pass over the pool of `ledger`, unless another pass is too recent or has the lease.
+
+        - Another pass began within PASS_MS: run no pass; `retry_after_ms` is the rest of this time.
+        - Another pass has the lease: run no pass; `retry_after_ms` is the time until the next
+          attempt.
+        - A lost race ends the pass: `retry_after_ms` is PASS_MS, without reasons.
+        - A complete pass: its reasons, and PASS_MS if a launch is in progress, else 0.
+
+        Raises:
+            TableError: the state table fails.
+            SettingsInvalid: the pool's settings became unusable.
+        """
+        pool, now_ms = ledger.fleet.pool, self._services.clock()
         age_ms = now_ms - ledger.fleet.passed_ms
         if 0 <= age_ms < PASS_MS:
             return PassResult(retry_after_ms=PASS_MS - age_ms)
@@ -127,10 +142,13 @@ def _effective_settings(
 ) -> ProvisionerSettings | None:
     """Return the settings for the pass: the present or the former settings. Nothing is written.
 
-    If the provider was removed or moved to another location, and the fleet still has instances or
-    launches, return the former settings with a minimum and a maximum of 0 instances. In any other
-    case, return `settings`, which is None for a pool without a provider. This includes a fleet
-    without stored settings, or with unreadable ones.
+    The former settings are stored in the fleet's row. The first case that applies decides:
+
+    - The fleet has no instances and launches, or the former settings are missing or unreadable:
+      return `settings`, which is None for a pool without a provider.
+    - The provider is at its former location (cloud, project and region): return `settings`.
+    - The provider was removed or moved: return the former settings with a minimum and a maximum of
+      0 instances.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:

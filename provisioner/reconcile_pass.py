@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.fleet.records import InstanceState, Offering
+from control_plane.fleet.records import FleetRow, InstanceState, Offering
 from control_plane.fleet.rows import CLOUDS
 from control_plane.state.table import Check, Expect, Key, Put
 from provisioner import offerings
@@ -21,7 +21,7 @@ from provisioner.clouds.provider import (
     CloudProvider,
     terminate_in_batches,
 )
-from provisioner.launcher import Launcher
+from provisioner.launcher import AttemptResult, Launcher
 from provisioner.ledger import Ledger
 from provisioner.model import FleetSnapshot, InstanceStatus, ProvisionerSettings, ScalePlan
 from provisioner.observed_fleet import (
@@ -103,11 +103,10 @@ class ReconcilePass:
     def _record_pass_start(self) -> None:
         """Commit the end of a gap between passes, and changed settings, to the fleet's row.
 
-        If the last pass began more than GAP_MS ago or ahead, or the stored `resumed_ms` is in the
-        future, set `resumed_ms` to now. The first pass of a fleet follows no gap. New settings
-        delete the health of all offerings, and so end all back-offs. The settings are also stored
-        for the orphan cleanup, in the row of their location (cloud, project and region). Write
-        nothing in any other case.
+        The end of a gap sets `resumed_ms` to now (`_follows_gap`). New settings delete the health
+        of all offerings, and so end all back-offs. The settings are also stored for the orphan
+        cleanup, in the row of their location (cloud, project and region). Write nothing without a
+        gap and with unchanged settings.
 
         Raises:
             Conflict: another pass took over.
@@ -115,10 +114,7 @@ class ReconcilePass:
         """
         fleet, now_ms = self._ledger.fleet, self.record.started_ms
         text = encode_settings(self._settings)
-        resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
-        # A pass with a clock ahead may have written `resumed_ms` and then stopped.
-        resumed = resumed or fleet.resumed_ms > now_ms
-        after = replace(fleet, resumed_ms=now_ms) if resumed else fleet
+        after = replace(fleet, resumed_ms=now_ms) if _follows_gap(fleet, now_ms) else fleet
         location_put = None
         if text != fleet.provider:
             after = replace(after, provider=text, health={})
@@ -177,11 +173,12 @@ class ReconcilePass:
                 checks=_disconnection_checks(self._ledger.fleet.pool, plan, snapshot),
             )
             self.record.reasons += plan.reasons
-            drained = self._notify_agents(snapshot, plan)
+            drained = self._drain_agents(snapshot)
+            self._report_ended_agents(plan)
             self._terminate_instances(cloud)
-            failed = [self._launcher.attempt(cloud, intent) for intent in intents]
+            results = [self._launcher.attempt(cloud, intent) for intent in intents]
             # Another plan tries other offerings, and terminates agents that were drained idle.
-            if not (drained or any(failed)):
+            if not (drained or AttemptResult.FAILED in results):
                 return
 
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
@@ -198,7 +195,9 @@ class ReconcilePass:
         gap = offerings.supply_gap(
             self._settings, offered, ledger.fleet.health, self._services.clock()
         )
-        self._services.pools.report_supply(ledger.fleet.pool, *(("", 0) if starting else gap))
+        if starting:
+            gap = offerings.SupplyGap()
+        self._services.pools.report_supply(ledger.fleet.pool, gap.reason, gap.until_ms)
 
     def _fleet_snapshot(
         self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
@@ -227,17 +226,14 @@ class ReconcilePass:
             api_down=snapshot.api_down,
         )
 
-    def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
-        """Drain leaving agents, report ended agents; return whether an idle agent was drained.
+    def _drain_agents(self, snapshot: PoolSnapshot) -> bool:
+        """Drain the connected agents of leaving instances; return whether any agent was idle.
 
-        An agent leaves if its instance drains, terminates or has an interruption notice. Only
-        connected agents are drained. With a notice, an agent is drained in each plan, and gets the
-        time of the notice. Without a notice, an agent that already takes no work is skipped. An
-        agent is reported as ended if the plan ends its instance and the cloud lists the instance as
-        terminated. The result is True if an idle agent that took work was drained. Raises
-        TableError.
+        An instance leaves if its row is DRAINING or TERMINATING, or has an interruption notice.
+        With a notice, the agent is drained in each plan, and gets the time of the notice. Without a
+        notice, an agent that already takes no work is skipped. The result is True if an agent
+        without work, which took new work before, was drained. Raises TableError.
         """
-        pools, pool = self._services.pools, self._ledger.fleet.pool
         drained = False
         for row in self._ledger.instances.values():
             agent = snapshot.agents.get(row.id)
@@ -246,14 +242,21 @@ class ReconcilePass:
             leaves = row.state in _LEAVING or row.notice_ms is not None
             # A drained agent also gets the notice, which the machine may not have received.
             if leaves and agent is not None and (agent.takes_work or row.notice_ms is not None):
-                pools.drain_agent(row.id, row.notice_ms)
+                self._services.pools.drain_agent(row.id, row.notice_ms)
                 drained = drained or (agent.takes_work and agent.idle)
+        return drained
+
+    def _report_ended_agents(self, plan: ScalePlan) -> None:
+        """Report to the pool the agents of instances that the plan ends and that are gone.
+
+        An instance is gone if the cloud lists it as terminated. An instance that only vanished from
+        the cloud's list is not reported. Raises TableError.
+        """
         for row in plan.changed_rows:
             listed = self._listed.get(row.id)
             is_gone = listed is not None and listed.status is InstanceStatus.TERMINATED
             if row.state is InstanceState.ENDED and is_gone:
-                pools.end_agent(pool, row.id)
-        return drained
+                self._services.pools.end_agent(self._ledger.fleet.pool, row.id)
 
     def _terminate_instances(self, cloud: CloudProvider) -> None:
         """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
@@ -274,6 +277,18 @@ class ReconcilePass:
             terminate_in_batches(cloud, ids)
         except CloudError as error:
             self.record.add_trouble(error)
+
+
+def _follows_gap(fleet: FleetRow, now_ms: int) -> bool:
+    """Whether a pass that starts at `now_ms` follows a time without passes, or a wrong clock.
+
+    True if the last pass began more than GAP_MS ago, or began more than GAP_MS in the future. True
+    also if the stored end of the last gap, `resumed_ms`, is in the future. The first pass of a
+    fleet follows no gap.
+    """
+    has_gap = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
+    # A pass with a clock ahead may have written `resumed_ms` and then stopped.
+    return has_gap or fleet.resumed_ms > now_ms
 
 
 def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:

@@ -35,7 +35,7 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     for row in snapshot.rows:
         apply_observation(draft, row)
     disrupt_instances(draft)
-    launches, wait_reason = plan_launches(draft)
+    planned = plan_launches(draft)
     fleet = replace(
         snapshot.fleet,
         health={
@@ -45,7 +45,7 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
         },
         tokens=draft.tokens,
         tokens_ms=snapshot.now_ms,
-        waits=wait_reason,
+        waits=planned.wait_reason,
         spare_ms=draft.spare_ms,
         outage_ms=_outage_mark(snapshot),
     )
@@ -54,9 +54,11 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
         # A time in the future, from a clock that was ahead, would stop the refill until then.
         fleet = replace(fleet, tokens_ms=min(snapshot.fleet.tokens_ms, snapshot.now_ms))
     changed = tuple(draft.rows[row.id] for row in snapshot.rows if draft.rows[row.id] != row)
-    launch_texts = [f"launch {launch.count} of {launch.offering.name}" for launch in launches]
+    launch_texts = [
+        f"launch {launch.count} of {launch.offering.name}" for launch in planned.launches
+    ]
     reasons = [*draft.reasons, *launch_texts]
-    return ScalePlan(fleet, changed, launches, tuple(draft.disconnected), tuple(reasons))
+    return ScalePlan(fleet, changed, planned.launches, tuple(draft.disconnected), tuple(reasons))
 
 
 def _outage_mark(snapshot: FleetSnapshot) -> int:

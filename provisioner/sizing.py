@@ -81,6 +81,26 @@ class SizedLaunches(NamedTuple):
     """
 
 
+class _OverdueLaunches(NamedTuple):
+    """The launches for the overdue request, in order."""
+
+    launches: list[Launch]
+    unused: list[FreeCapacity]
+    """The new instance of a single-instance request, with the slots that the request leaves free.
+
+    Empty without such an instance; a gang leaves no slots free.
+    """
+
+
+class _GangLaunches(NamedTuple):
+    """The launches of an offering for gangs, which are requests on several instances."""
+
+    launches: list[Launch]
+    """A launch for each gang that lacks instances."""
+    too_large: set[RequestShape]
+    """The shapes of the gangs whose missing instances exceed the room."""
+
+
 def launches_for_demand(
     demand: Demand,
     order: Sequence[Offering],
@@ -91,15 +111,16 @@ def launches_for_demand(
 ) -> SizedLaunches:
     """Return the launches that the pending requests need in addition to `capacity`.
 
-    A request on a single instance uses up free slots of starting instances only. The scheduler has
-    already offered connected instances to such a request, so their free slots do not prevent a
-    launch. A gang (a request on several instances) uses up empty instances, connected or not. This
-    reduces the free slots in `capacity`.
+    - A single-instance request first uses free slots of starting instances. The scheduler has
+      already offered connected instances to the request, so their free slots do not prevent a
+      launch. The launches may exceed `bounds.room`; the caller clamps the result.
+    - A gang (a request on several instances) first uses empty instances, connected or not. Its
+      launch never exceeds `bounds.room`.
+    - Zero-slot requests share the starting and the launched instances. Missing instances are of the
+      first offering in `order`, and may exceed `bounds.room`.
+    - A request that no usable offering serves gets nothing, and `is_short` does not count it.
 
-    Gangs get no launches beyond `bounds.room`. Single-instance and zero-slot requests do; the
-    caller clamps the result. Zero-slot requests get instances of the first offering in `order`, if
-    they need more than the starting and the launched instances. A request that no usable offering
-    serves gets nothing, and `is_short` does not count it. Nothing is launched in a cloud here.
+    The used slots in `capacity` are subtracted. Nothing is launched in a cloud here.
 
     Args:
         demand: the pending work.
@@ -118,13 +139,13 @@ def launches_for_demand(
     starting = sum(not instance.is_connected for instance in capacity)
     if overdue is not None:
         # Requests without precedence would use up the room below the maximum.
-        launches, fresh = _launches_for_overdue(
+        launches, unused = _launches_for_overdue(
             demand, overdue, usable, order, capacity, bounds, served
         )
         sizes = Counter(instance.size for instance in capacity)
         if not any(served.values()) and waits_for_capacity(overdue, sizes, bounds):
             return SizedLaunches((), True)
-        capacity = [*capacity, *fresh]
+        capacity = [*capacity, *unused]
         room -= sum(launch.count for launch in launches)
     for offering in usable:
         shapes = servable_shapes(unserved, offering, order, bounds.instances_max)
@@ -149,8 +170,8 @@ def _launches_for_overdue(
     capacity: Sequence[FreeCapacity],
     bounds: InstanceBounds,
     served: Counter[RequestShape],
-) -> tuple[list[Launch], list[FreeCapacity]]:
-    """Return the launches for the overdue request, and the new instances' slots that stay free.
+) -> _OverdueLaunches:
+    """Return the launches for the overdue request.
 
     `overdue` is the first servable request that has waited longer than the pool allows. Return no
     launches if an instance in `capacity` is large enough for the request, busy or not.
@@ -166,15 +187,15 @@ def _launches_for_overdue(
     Count the requests that get their instances in `served`. The launches together do not exceed
     `bounds.room`; without room, or without a fitting offering, return no launches.
     """
-    launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
+    launches, unused, room = list[Launch](), list[FreeCapacity](), bounds.room
     if any(instance.size >= overdue.slots for instance in capacity):
-        return launches, fresh
+        return _OverdueLaunches([], [])
     for offering in usable:
         shapes = servable_shapes(overdue.shapes, offering, order, bounds.instances_max)
         if overdue.slots > offering.slots:
-            gangs, _ = _launches_for_gangs(
+            gangs = _launches_for_gangs(
                 demand, shapes, offering, capacity, room, served, overdue.shapes
-            )
+            ).launches
             room -= sum(gang.count for gang in gangs)
             launches += gangs
         elif shapes and room > 0 and not any(served[shape] for shape in overdue.shapes):
@@ -182,8 +203,8 @@ def _launches_for_overdue(
             room -= 1
             launches.append(Launch(offering, 1))
             left = offering.slots - overdue.slots
-            fresh.append(FreeCapacity(offering.slots, left, offering.market, zone=offering.zone))
-    return launches, fresh
+            unused.append(FreeCapacity(offering.slots, left, offering.market, zone=offering.zone))
+    return _OverdueLaunches(launches, unused)
 
 
 def count_kept_idle(
@@ -207,16 +228,9 @@ def count_kept_idle(
         return 0
     demand = replace(demand, jobs=tuple(replace(job, market=None) for job in demand.jobs))
     kept = min(idle, _instances_for_single(demand, request_shapes(demand), size, Market.SPOT))
-    overdue = next(
-        (
-            slots
-            for slots, single_agent in demand.overdue
-            if can_serve(size, RequestShape(slots, single_agent), bounds.instances_max)
-        ),
-        0,
-    )
-    if overdue > size and overdue // size <= idle + busy + starting + bounds.room:
-        kept = max(kept, min(idle, overdue // size))
+    wanted = _overdue_gang_size(demand, size, bounds.instances_max)
+    if wanted <= idle + busy + starting + bounds.room:
+        kept = max(kept, min(idle, wanted))
     for shape, count in _ordered_requests(demand, request_shapes(demand)):
         if shape.slots <= size or not can_serve(size, shape, bounds.instances_max):
             continue
@@ -226,6 +240,18 @@ def count_kept_idle(
                 break
             kept += min(wanted, idle - kept)
     return kept
+
+
+def _overdue_gang_size(demand: Demand, size: int, instances_max: int) -> int:
+    """Return how many instances with `size` slots the first overdue request needs, if a gang.
+
+    Skip overdue requests that instances of this size cannot serve. Return 0 without an overdue
+    request, or if the first one fits on a single instance.
+    """
+    for slots, single_agent in demand.overdue:
+        if can_serve(size, RequestShape(slots, single_agent), instances_max):
+            return slots // size if slots > size else 0
+    return 0
 
 
 def _ordered_requests(
@@ -251,8 +277,8 @@ def _launches_for_gangs(
     room: int,
     served: Counter[RequestShape],
     overdue: Collection[RequestShape] = (),
-) -> tuple[list[Launch], set[RequestShape]]:
-    """Return the launches for gangs of `offering`, and the shapes of gangs that exceed `room`.
+) -> _GangLaunches:
+    """Return the launches for gangs of `offering`, within `room`.
 
     A gang is a request with more slots than an instance. A gang first uses a single starting
     instance of any offering that has enough free slots. Otherwise a gang uses empty instances of
@@ -298,7 +324,7 @@ def _launches_for_gangs(
                 launches.append(Launch(offering, fresh, together=True, zone=zone))
             for instance in usable:
                 instance.slots = 0
-    return launches, too_large
+    return _GangLaunches(launches, too_large)
 
 
 def _assign_to_starting(

@@ -106,7 +106,7 @@ def renew_token_each_time() -> Patch:
     """Retry unanswered launches with a new token."""
     numbers, attempt = iter(range(10**6)), launcher.Launcher.attempt
 
-    def attempt_with_new_token(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> bool:
+    def attempt_with_new_token(self: Any, cloud: CloudProvider, intent: Any, **named: Any) -> Any:
         renaming: Any = TokenRenamingCloud(cloud, numbers)
         return attempt(self, renaming, intent, **named)
 

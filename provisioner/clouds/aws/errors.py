@@ -171,10 +171,13 @@ def error_text(code: str, message: str) -> str:
 def end_reason(code: str, message: str) -> EndReason | None:
     """Return why an instance ended, from EC2's StateReason. Return None without a code.
 
-    The text is the code with the message, shortened and masked (`error_text`), and may include
-    advice. The kind is BOOT unless the code means a lack of capacity, a used-up quota or a wrong
-    configuration. `taken_back` is True if EC2 took back a spot instance. An end at the request of
-    the provisioner or of the instance also has a reason.
+    - `text`: the code with the message, shortened and masked (`error_text`). Advice follows for a
+      disk's key and for the quota of disks.
+    - `kind`: CAPACITY, QUOTA or CONFIGURATION for the few codes that mean this, and BOOT for any
+      other code. The end of a spot instance that EC2 took back is also BOOT.
+    - `taken_back`: whether EC2 took back a spot instance.
+
+    An end that the provisioner or the instance itself requested has a reason too, of kind BOOT.
     """
     if not code:
         return None

@@ -162,23 +162,10 @@ def launch_template_data(
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
         raise ConfigurationError(f"{text}: shorten provider.startup_script")
-    disk: dict[str, Any] = {
-        "VolumeSize": settings.root_volume_size,
-        "VolumeType": "gp3",
-        "Encrypted": True,
-        "DeleteOnTermination": True,
-    }
-    # Default values would change the digest and give every existing pool a new template.
-    if settings.root_volume_iops != DISK_IOPS:
-        disk["Iops"] = settings.root_volume_iops
-    if settings.root_volume_throughput != DISK_THROUGHPUT:
-        disk["Throughput"] = settings.root_volume_throughput
-    if settings.kms_key:
-        disk["KmsKeyId"] = settings.kms_key
     data: dict[str, Any] = {
         "ImageId": settings.image_id or IMAGE_DEFAULT,
         "UserData": base64.b64encode(user_data).decode(),
-        "BlockDeviceMappings": [{"DeviceName": root_device, "Ebs": disk}],
+        "BlockDeviceMappings": [{"DeviceName": root_device, "Ebs": _root_disk(settings)}],
         "NetworkInterfaces": _interfaces(request, settings),
         # A shutdown from inside terminates the machine: a stopped machine would still cost money.
         "InstanceInitiatedShutdownBehavior": "terminate",
@@ -195,13 +182,44 @@ def launch_template_data(
         data["IamInstanceProfile"] = {"Arn": settings.iam_instance_profile_arn}
     if settings.ssh_key_name:
         data["KeyName"] = settings.ssh_key_name
-    if settings.capacity_reservation and request.offering.market is Market.ON_DEMAND:
-        data["CapacityReservationSpecification"] = {
-            "CapacityReservationTarget": _reservation(settings.capacity_reservation)
-        }
-        if uses_block(request, settings):
-            data["InstanceMarketOptions"] = {"MarketType": CAPACITY_BLOCK}
-    return data
+    return {**data, **_reserved_capacity(request, settings)}
+
+
+def _root_disk(settings: Ec2Settings) -> dict[str, Any]:
+    """Return the root disk of an instance, which is encrypted, and deleted with the instance.
+
+    Operations and throughput are set only if they differ from the included ones. The deployment's
+    KMS key encrypts the disk, if set, or else the account's default key.
+    """
+    disk: dict[str, Any] = {
+        "VolumeSize": settings.root_volume_size,
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+    # Default values would change the digest and give every existing pool a new template.
+    if settings.root_volume_iops != DISK_IOPS:
+        disk["Iops"] = settings.root_volume_iops
+    if settings.root_volume_throughput != DISK_THROUGHPUT:
+        disk["Throughput"] = settings.root_volume_throughput
+    if settings.kms_key:
+        disk["KmsKeyId"] = settings.kms_key
+    return disk
+
+
+def _reserved_capacity(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
+    """Return the template's fields for the pool's reserved capacity.
+
+    Return an empty dict for a spot request, or if the settings have no reservation. The fields name
+    the reservation, and the market if the reservation is a capacity block.
+    """
+    if not settings.capacity_reservation or request.offering.market is not Market.ON_DEMAND:
+        return {}
+    target = {"CapacityReservationTarget": _reservation(settings.capacity_reservation)}
+    fields: dict[str, Any] = {"CapacityReservationSpecification": target}
+    if uses_block(request, settings):
+        fields["InstanceMarketOptions"] = {"MarketType": CAPACITY_BLOCK}
+    return fields
 
 
 def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
@@ -232,11 +250,14 @@ def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | 
 def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
     """Return the network interfaces of a request's instances, in the form of EC2's API.
 
-    An instance has a single interface without EFA, unless `fabric_of` returns network cards. Then
-    each card gets an interface: all have an EFA, except for a first card without one. EC2 gives
-    public addresses only to instances with a single interface. With public addresses, an instance
-    therefore has only the interface of the first card, and at most one EFA. All interfaces have the
-    settings' security group, if set, or else the network's default group.
+    - Without EFA (`fabric_of` returns None): a single interface, with a public address if the
+      settings want one.
+    - With EFA and public addresses: a single interface, because EC2 gives public addresses only to
+      instances with a single one. The interface has an EFA, if the first card has one.
+    - With EFA and without public addresses: an interface for each card. All have an EFA, except for
+      a first card without one.
+
+    All interfaces have the settings' security group, if set, or else the network's default group.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -283,10 +304,15 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 
 
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
-    """Return the tags of an instance and of the disks, by key.
+    """Return the tags of an instance and of the disks, merged by key.
 
-    Custom tags cannot replace the tags of the cluster, the pool, the launch, the name and the
-    owner. The owner's tag has the cluster as value if the settings give none.
+    Of several tags with a key, the first in this order counts:
+
+    1. The tags of the cluster, the pool and the launch.
+    2. The name, `instance_name` of the settings.
+    3. The owner's tag, `tag_key` and `tag_value` of the settings. Without a value, the value is the
+       cluster.
+    4. The custom tags of the settings, the last one first.
     """
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},
@@ -320,12 +346,6 @@ def fleet_request(
         ConfigurationError: no subnet is in the zone.
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
-    zone = offering.zone or request.zone
-    in_zone = [subnet for subnet in subnets if zone in ("", subnet.zone)]
-    if not in_zone:
-        known = ", ".join(sorted({subnet.zone for subnet in subnets})) or "none"
-        text = f"no subnet is in zone {zone or 'any'!r:.40}; there are subnets in: {known}"
-        raise ConfigurationError(f"{text}: set provider.network_interface.subnet_id")
     groups = _placement_groups(request, settings)
     overrides: list[dict[str, Any]] = [
         {
@@ -333,7 +353,7 @@ def fleet_request(
             "SubnetId": subnet.id,
             **({"Placement": {"GroupName": groups[subnet.zone]}} if subnet.zone in groups else {}),
         }
-        for subnet in sorted(in_zone)
+        for subnet in sorted(_subnets_to_use(request, subnets))
     ]
     if is_spot and settings.spot_max_price:
         overrides = [{**override, "MaxPrice": settings.spot_max_price} for override in overrides]
@@ -356,6 +376,20 @@ def fleet_request(
             {"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")
         ],
     }
+
+
+def _subnets_to_use(request: IntentRow, subnets: Sequence[Subnet]) -> list[Subnet]:
+    """Return the subnets in the offering's zone, or else in the request's zone, or else all.
+
+    Raises ConfigurationError, naming the zones of `subnets`, if no subnet is left.
+    """
+    zone = request.offering.zone or request.zone
+    in_zone = [subnet for subnet in subnets if zone in ("", subnet.zone)]
+    if not in_zone:
+        known = ", ".join(sorted({subnet.zone for subnet in subnets})) or "none"
+        text = f"no subnet is in zone {zone or 'any'!r:.40}; there are subnets in: {known}"
+        raise ConfigurationError(f"{text}: set provider.network_interface.subnet_id")
+    return in_zone
 
 
 def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:

@@ -4,8 +4,9 @@ A price is the instance's list price or spot price, plus its disk and its public
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.clouds.aws.ec2_api import (
@@ -54,6 +55,14 @@ class PricedPool:
     """Returns the pool's subnets. Raises CloudError."""
 
 
+class _PricedOfferings(NamedTuple):
+    """A pool's offerings with hourly prices in dollars; an unknown price is 0."""
+
+    offerings: tuple[Offering, ...]
+    ttl_ms: int
+    """The time to cache the prices, which is short after a failed request for spot prices."""
+
+
 class OfferingPrices:
     """The prices of a pool's offerings, cached. `clock` returns epoch milliseconds."""
 
@@ -76,17 +85,17 @@ class OfferingPrices:
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
-            ttl_ms, offerings = self._read_prices()
-            self._cached = (self._clock() + ttl_ms, offerings)
+            read = self._read_prices()
+            offerings = read.offerings
+            self._cached = (self._clock() + read.ttl_ms, offerings)
         return offerings
 
-    def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
-        """Return the time in milliseconds to cache the prices, and the offerings with prices.
+    def _read_prices(self) -> _PricedOfferings:
+        """Return the pool's offerings, with prices where the settings have no price.
 
         Spot prices are read from EC2 if a spot offering has no price in the settings, and then the
-        subnets, if EC2 gave any spot price. Failed requests are logged. The time is short after a
-        failed request for spot prices. The order of the offerings stays. Raises ConfigurationError
-        for invalid settings.
+        subnets, if EC2 gave any spot price. Failed requests are logged. The order of the offerings
+        stays. Raises ConfigurationError for invalid settings.
         """
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]
@@ -102,7 +111,8 @@ class OfferingPrices:
             )
             for offering in offerings
         )
-        return UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS, with_prices
+        ttl_ms = UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS
+        return _PricedOfferings(with_prices, ttl_ms)
 
     def _zones_in_use(self) -> frozenset[str]:
         """Return the zones of the pool's subnets.
@@ -136,13 +146,7 @@ class OfferingPrices:
         """
         price = self._prices.instance_hour(offering.instance_type, settings.region)
         if offering.market is Market.SPOT:
-            usable = {offering.zone} if offering.zone else zones
-            known = [
-                value
-                for (instance_type, zone), value in spot.items()
-                if instance_type == offering.instance_type and (not usable or zone in usable)
-            ]
-            price = max(known, default=price)
+            price = max(_spot_prices_in(offering, spot, zones), default=price)
         return round(price + self._disk_and_address_hour(settings), 6) if price else 0.0
 
     def _disk_and_address_hour(self, settings: Ec2Settings) -> float:
@@ -185,6 +189,22 @@ class OfferingPrices:
             (item["InstanceType"], item["AvailabilityZone"]): float(item["SpotPrice"])
             for item in history
         }
+
+
+def _spot_prices_in(
+    offering: Offering, spot: Mapping[tuple[str, str], float], zones: Collection[str]
+) -> list[float]:
+    """Return the known spot prices of an offering in the usable zones.
+
+    The usable zones are the offering's zone, or else `zones`, or else all zones. `spot` has the
+    prices by type and zone. Empty without a known price.
+    """
+    usable = {offering.zone} if offering.zone else zones
+    return [
+        value
+        for (instance_type, zone), value in spot.items()
+        if instance_type == offering.instance_type and (not usable or zone in usable)
+    ]
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:

@@ -267,10 +267,15 @@ class Ec2Cloud:
     def terminate(self, ids: Sequence[str]) -> None:
         """Terminate instances; ignore malformed and unknown ids. Without valid ids, make no call.
 
-        EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
-        each instance is terminated separately, and the last error is raised at the end. Do not wait
-        for the ends; repeated calls are harmless. Raises CloudError; throttling, missing access and
-        a missing answer end the call at once, and some instances may end then.
+        Do not wait for the ends; repeated calls are harmless. EC2 refuses the whole call if a
+        single instance, such as a protected one, cannot end. Then each instance is terminated
+        separately.
+
+        Raises:
+            ThrottlingError, NotAllowed, OutcomeUnknown: EC2 refuses the caller, or does not answer.
+                The error is raised at once, and some instances may end.
+            CloudError: an instance cannot end. The last such error is raised after all others were
+                terminated.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():
@@ -349,9 +354,10 @@ class Ec2Cloud:
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
-        """Return the pool's EC2 settings, completed by the deployment.
+        """Return the pool's EC2 settings, completed by `complete_settings`.
 
-        Raises ConfigurationError for an invalid section.
+        The deployment's values fill those that the pool lacks. The section is parsed at each call;
+        "" gives the defaults. Raises ConfigurationError for an invalid section.
         """
         return self._complete_settings(parse_section(self._settings.section))
 
@@ -391,10 +397,7 @@ class Ec2Cloud:
             for instance in group["Instances"]
         ]
         instances = [_to_cloud_instance(item) for item in described]
-        is_spot = {
-            item["InstanceId"] for item in described if item.get("InstanceLifecycle") == "spot"
-        }
-        if not any(instance.id in is_spot and instance.status in _LIVE for instance in instances):
+        if not _has_live_spot(described):
             return instances
         notices = self._interruption_notices()
         return [replace(instance, notice_ms=notices.get(instance.id)) for instance in instances]
@@ -446,6 +449,14 @@ def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) ->
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)
     return QuotaExceeded(f"{error}; {advice or quotas_advice(code, region)}")
+
+
+def _has_live_spot(described: Sequence[dict[str, Any]]) -> bool:
+    """Whether EC2 describes a spot instance that starts or runs, and so may have a notice."""
+    return any(
+        item.get("InstanceLifecycle") == "spot" and _STATUS.get(item["State"]["Name"]) in _LIVE
+        for item in described
+    )
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:

@@ -389,9 +389,9 @@ class FakeCloud:
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
         """Return the machine with a sampled end, or unchanged if chance spares the machine.
 
-        Any machine may vanish. Only a spot machine may be interrupted, with or without a notice. A
-        notice is given `rules.notice_ms` before the end, or at the launch if the machine lives for
-        a shorter time.
+        - `rules.vanishes_share` of all machines: gone after `rules.vanish_ms`, without a notice.
+        - Of the others, each spot machine, if `rules.interrupted_ms` is set: interrupted
+          (`_with_interruption`).
         """
         rules = self.rules
         if self._draw_fault(rules.vanishes_share):
@@ -401,6 +401,17 @@ class FakeCloud:
         if rules.interrupted_ms is None or machine.offering.market is not Market.SPOT:
             return machine
         gone_ms = machine.launched_ms + self._sample_between(rules.interrupted_ms)
+        return self._with_interruption(machine, gone_ms)
+
+    def _with_interruption(self, machine: FakeMachine, gone_ms: int) -> FakeMachine:
+        """Return the machine with an interruption at `gone_ms`, with or without a notice.
+
+        `rules.unannounced_share` of the interruptions have no notice. The others have a notice
+        `rules.notice_ms` earlier, or at the launch if the machine lives for a shorter time. If
+        `rules.rebalance_ms` is set, a rebalance recommendation precedes the notice by this time,
+        and may have a time before the launch.
+        """
+        rules = self.rules
         if self._draw_fault(rules.unannounced_share):
             return replace(machine, gone_ms=gone_ms)
         notice_at_ms = max(machine.launched_ms, gone_ms - rules.notice_ms)

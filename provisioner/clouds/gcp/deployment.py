@@ -12,11 +12,13 @@ def add_deployment(
 ) -> GceSettings:
     """Return a pool's settings, completed with the deployment's values; `settings` is unchanged.
 
-    The pool's project, region or zone, name prefix and service account take precedence. A pool with
-    its own network keeps its network settings. Any other pool gets the deployment's network and
-    choice of public addresses, and additionally the deployment's network tags, which select the
-    firewall rules of that network. Labels and the KMS key are the deployment's. A value that
-    neither has is "" or empty; a missing project is no error here.
+    - `project`, `name_prefix`: the pool's value, or else the deployment's.
+    - `region`: the pool's, or else the deployment's, but "" for a pool with a zone.
+    - `network_interface`, `network_tags`: see `_with_network`.
+    - `service_account`: the pool's, or else the deployment's with the pool's scopes.
+    - `labels`, `kms_key`: the deployment's.
+
+    A value that neither has is "" or empty; a missing project is no error here.
 
     Args:
         settings: the pool's settings.
@@ -35,23 +37,36 @@ def add_deployment(
         region=settings.region or ("" if settings.zone else region),
         name_prefix=settings.name_prefix or deployed.get("name_prefix", ""),
     )
-    own = settings.network_interface
-    if not (own.network or own.subnetwork):
-        subnetworks: Mapping[str, str] = deployed.get("subnetworks", {})
-        network = NetworkSettings(
-            network=deployed.get("network", ""),
-            subnetwork=subnetworks.get(settings.place, ""),
-            # The deployment decides: a public address does not work in private subnetworks.
-            external_ip=bool(deployed.get("public_ip", own.external_ip)),
-        )
-        tags = (*deployed.get("tags", ()), *settings.network_tags)
-        settings = replace(settings, network_interface=network, network_tags=tags)
     account = settings.service_account
     if not account.email:
         account = AccountSettings(deployed.get("service_account", ""), account.scopes)
     return replace(
-        settings,
+        _with_network(settings, deployed),
         service_account=account,
         labels=deployed.get("labels", {}),
         kms_key=deployed.get("kms_key", ""),
     )
+
+
+def _with_network(settings: GceSettings, deployed: Mapping[str, Any]) -> GceSettings:
+    """Return the settings with the deployment's network, unless the pool names a network.
+
+    - The pool names a network or subnetwork: all network settings and tags stay.
+    - Otherwise the network and the subnetwork of the pool's region are the deployment's. The
+      deployment also decides on public addresses; without `public_ip`, the pool decides. The
+      deployment's network tags, which select firewall rules, precede the pool's tags.
+
+    Raises ConfigurationError for a pool without an own network and without a region or zone.
+    """
+    own = settings.network_interface
+    if own.network or own.subnetwork:
+        return settings
+    subnetworks: Mapping[str, str] = deployed.get("subnetworks", {})
+    network = NetworkSettings(
+        network=deployed.get("network", ""),
+        subnetwork=subnetworks.get(settings.place, ""),
+        # The deployment decides: a public address does not work in private subnetworks.
+        external_ip=bool(deployed.get("public_ip", own.external_ip)),
+    )
+    tags = (*deployed.get("tags", ()), *settings.network_tags)
+    return replace(settings, network_interface=network, network_tags=tags)

@@ -271,11 +271,15 @@ def instance_tags(request: IntentRow) -> dict[str, str]:
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
-    """Return the labels of an instance and of the disk, by key.
+    """Return the labels of an instance and of the disk, merged by key.
 
-    Labels of `base_config` precede labels of the deployment. Neither can replace the labels of the
-    cluster, the pool, the launch and the owner. The owner's label is that of the settings, with the
-    cluster as value if the settings give none. Tags are encoded by `to_labels`.
+    Of several labels with a key, the first in this order counts:
+
+    1. The labels of the cluster, the pool and the launch, encoded by `to_labels`.
+    2. The owner's label, `label_key` and `label_value` of the settings. Without a value, the value
+       is the cluster, encoded by `to_labels`.
+    3. The labels of `base_config`.
+    4. The labels of the deployment.
     """
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
@@ -287,9 +291,20 @@ def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]
 def instance_properties(request: IntentRow, settings: GceSettings, script: bytes) -> dict[str, Any]:
     """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata, labels.
 
-    The pool's settings take precedence over its `base_config`; fields that only `base_config` has
-    are kept unchecked. Network tags of both are joined. All disks are deleted with the instance,
-    unless `base_config` keeps an additional disk.
+    The fields of `base_config` and of the pool's settings are merged:
+
+    - `machineType`, `guestAccelerators` and `serviceAccounts`: the request's and the settings' own,
+      or those of `base_config` without accelerators or account.
+    - `labels`: key by key (`instance_labels`).
+    - `disks`: the settings' boot disk, then the disks of `base_config`. A disk is deleted with the
+      instance, unless it is of `base_config` and says otherwise.
+    - `networkInterfaces`: those of `base_config`; the settings replace fields of the first.
+    - `metadata`: key by key. `base_config` cannot replace the startup script, but can allow the
+      project's SSH keys, which are blocked otherwise.
+    - `scheduling`: key by key. The request's market and maintenance options precede, except that
+      `base_config` chooses `onHostMaintenance` of an on-demand machine that can migrate.
+    - `tags`: the network tags of the settings, then those of `base_config`, without duplicates.
+    - Any other field of `base_config` is kept unchecked.
 
     Raises:
         ConfigurationError: the machine type or accelerator is invalid or cannot boot the default
@@ -363,10 +378,17 @@ def _boot_disk(
 def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
     """Return the network interfaces of `base_config`, the first adapted to the pool's settings.
 
-    The settings' network, subnetwork and external address replace those of the first interface.
-    Further interfaces stay. Without interfaces and settings, return one interface in
-    NETWORK_DEFAULT without an external address. Raises ConfigurationError if a subnetwork is given
-    and no region is known.
+    Without interfaces in `base_config`, the first interface is empty at first. Its fields:
+
+    - `network`: the settings' network, or else the interface's own, or else NETWORK_DEFAULT. If
+      only a subnetwork is known, the field stays as it is, because the subnetwork decides.
+    - `subnetwork`: the settings' subnetwork, if set.
+    - `accessConfigs`: an external address, if the settings want one. Otherwise the interface's own
+      `accessConfigs` stay, so that `base_config` may add an address.
+    - Other fields stay.
+
+    Further interfaces stay. Raises ConfigurationError if the settings name a subnetwork and no
+    region is known.
     """
     base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
@@ -415,29 +437,45 @@ def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
 def _scheduling(
     request: IntentRow, instance: InstanceType, settings: GceSettings
 ) -> dict[str, Any]:
-    """Return the scheduling options of an instance: the market, maintenance and restarts.
+    """Return the scheduling options of an instance, without other options of `base_config`.
 
-    A spot instance is deleted when preempted. With `extended_preemption_notice`, a spot instance
-    gets a longer notice. An on-demand instance migrates for maintenance, unless `base_config` sets
-    another `onHostMaintenance`. A machine that cannot migrate, for example with GPUs, is
-    terminated in any case. Compute Engine restarts no instance; the provisioner launches
-    replacements.
+    Compute Engine restarts no instance after an end; the provisioner launches replacements.
     """
     if request.offering.market is Market.SPOT:
-        spot: dict[str, Any] = {
-            "provisioningModel": "SPOT",
-            "instanceTerminationAction": "DELETE",
-            "onHostMaintenance": "TERMINATE",
-            "automaticRestart": False,
-        }
-        if settings.extended_preemption_notice:
-            spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
-        return spot
-    # Compute Engine cannot migrate a running machine that has GPUs.
-    can_move = gpus_of(instance, settings.machine_types) == 0 and can_migrate(instance.machine_type)
-    chosen = settings.base_config.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
+        return _spot_scheduling(settings)
     return {
         "provisioningModel": "STANDARD",
-        "onHostMaintenance": chosen if can_move else "TERMINATE",
+        "onHostMaintenance": _maintenance(instance, settings),
         "automaticRestart": False,
     }
+
+
+def _spot_scheduling(settings: GceSettings) -> dict[str, Any]:
+    """Return the scheduling options of a spot instance, which is deleted when preempted.
+
+    With `extended_preemption_notice` in the settings, the notice comes EXTENDED_NOTICE_SECONDS
+    before the end.
+    """
+    spot: dict[str, Any] = {
+        "provisioningModel": "SPOT",
+        "instanceTerminationAction": "DELETE",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+    }
+    if settings.extended_preemption_notice:
+        spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
+    return spot
+
+
+def _maintenance(instance: InstanceType, settings: GceSettings) -> str:
+    """Return the option `onHostMaintenance` of an on-demand instance, MIGRATE or TERMINATE.
+
+    TERMINATE for a machine that cannot migrate, for example with GPUs. Otherwise the value in
+    `base_config`, which is not checked, or MIGRATE.
+    """
+    # Compute Engine cannot migrate a running machine that has GPUs.
+    can_move = gpus_of(instance, settings.machine_types) == 0 and can_migrate(instance.machine_type)
+    if not can_move:
+        return "TERMINATE"
+    chosen: str = settings.base_config.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
+    return chosen

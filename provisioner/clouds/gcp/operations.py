@@ -128,12 +128,13 @@ def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "
 
 
 class EndOperation(NamedTuple):
-    """The operation that ends an instance."""
+    """The operation that ends an instance without a request of the provisioner."""
 
     end: EndReason
     time: str
     """The time at which the operation began, in the format of RFC 3339."""
     is_preemption: bool
+    """Whether Compute Engine preempted the spot instance."""
 
 
 def operation_place(operation: JsonObject) -> str:

@@ -52,9 +52,10 @@ class PriceTable:
     ) -> float:
         """Return the price in us-central1 of an instance type for an hour, or 0 if unknown.
 
-        The price includes attached accelerators, and is 0 if the price of one is unknown. Use the
-        machine's on-demand price if its spot price is unknown; accelerators keep the price of the
-        market. `region` and `described` are ignored. The price is in dollars, rounded to 6 digits.
+        The price is the sum for the machine and the attached accelerators, in dollars, rounded to 6
+        digits. `region` and `described` are ignored. On the spot market, a machine with an unknown
+        spot price has the on-demand price. An accelerator always has the spot price then. Return 0
+        for a text that is no instance type, an unknown machine, or an unknown accelerator.
         """
         return list_price(instance_type, market)
 

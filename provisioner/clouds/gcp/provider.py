@@ -6,7 +6,7 @@ operation.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -35,6 +35,7 @@ from provisioner.clouds.gcp.listed_instances import check_reachable, epoch_ms, t
 from provisioner.clouds.gcp.offering_prices import OfferingPrices
 from provisioner.clouds.gcp.operations import (
     BulkResult,
+    EndOperation,
     find_bulk_insert,
     last_segment,
     read_bulk_result,
@@ -168,8 +169,10 @@ class GceCloud:
 
         The first call begins the launch and usually raises LaunchUnderWay; a later call with the
         same request returns the launched instances, as STARTING, also after an instance has ended.
-        A request that was created REQUEST_KNOWN_MS ago or earlier searches the operations first,
-        and launches only if none is found. A quota error names the quota to raise.
+        Fewer instances than requested may be launched, unless the request is `together`. A request
+        that was created REQUEST_KNOWN_MS ago or earlier searches the operations first, and launches
+        only if none is found. A quota error names the quota to raise. The zones of the launched
+        instances are cached for `terminate`.
 
         Raises:
             LaunchUnderWay: the operation is not over.
@@ -194,15 +197,7 @@ class GceCloud:
             if result.is_over and not result.launched:
                 raise result.error
         except QuotaExceeded as error:
-            offering = request.offering
-            advice = quota_advice(
-                offering.instance_type,
-                offering.market,
-                settings.project,
-                settings.place,
-                settings.machine_types,
-            )
-            raise QuotaExceeded(f"{error}; {advice}") from None
+            raise _with_quota_advice(error, request, settings) from None
         except ConfigurationError as error:
             if not _already_exists(error):
                 raise
@@ -212,20 +207,19 @@ class GceCloud:
             count = f"{request.count} of {request.offering.instance_type}"
             raise LaunchUnderWay(f"operation {operation['name']} makes {count}")
         self._zones |= dict(result.launched)
-        tags, now_ms = from_labels(instance_labels(request, settings)), self._clock()
-        return tuple(
-            CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
-            for name, zone in sorted(result.launched)
-        )
+        return _launched_instances(result, request, settings, self._clock())
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List the region's instances of a cluster, or of a single pool, by labels.
 
-        Fill in the reason for an end and the time of an interruption, from Compute Engine's
-        operations. A deleted instance is absent. An instance may have disappeared since the last
-        call of this object with the same arguments. It is listed once more, as TERMINATED, if an
-        operation gives the reason for its end. After an error while the operations are read, such
-        an instance is not listed again. The zones of the instances are cached for `terminate`.
+        - A listed instance that stops, has stopped or ends gets the reason for the end, and the
+          time of a preemption as notice, if Compute Engine's operations have them.
+        - An instance that the last call of this object with the same arguments returned, and that
+          Compute Engine lists no more, is returned once more as TERMINATED, if an operation gives
+          the reason for its end. Otherwise it is absent.
+
+        Operations are read only for such instances. After an error of this read, the next call does
+        not return a disappeared instance again. The zones are cached for `terminate`.
 
         Raises:
             OutcomeUnknown: Compute Engine does not reach a zone of the region or does not answer.
@@ -249,18 +243,25 @@ class GceCloud:
         # An instance that is no longer listed may have been taken back by the cloud.
         former = self._listed.get((cluster, pool), {})
         self._listed[cluster, pool] = listed
-        gone = {name: instance for name, instance in former.items() if name not in listed}
-        return self._with_ends(settings, instances, gone)
+        gone = [instance for name, instance in former.items() if name not in listed]
+        asked = [instance.id for instance in instances if instance.status in _ENDING]
+        asked += [instance.id for instance in gone]
+        ends = read_ends(self._api, settings.project, asked) if asked else {}
+        return [
+            *(_with_end(instance, ends.get(instance.id)) for instance in instances),
+            *(_with_end(_terminated(item), ends[item.id]) for item in gone if item.id in ends),
+        ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete instances, up to CONNECTIONS_MAX at a time.
+        """Delete instances, in batches of CONNECTIONS_MAX; do not wait for the ends.
 
         Ignore invalid and unknown ids, gone instances, and instances that Compute Engine is
         creating; the caller repeats the call while an instance is listed. The zone of an instance
-        that this object has not listed is read first. An error of one instance does not stop the
-        others, and the last error is raised at the end. Stop early and raise the error if Compute
-        Engine refuses the caller (throttled or not allowed), or does not respond to any request of
-        a batch. Do not wait for the ends.
+        that this object has not listed is read first.
+
+        An error of one instance does not stop the others, and the last error is raised at the end.
+        A batch is the last one if Compute Engine refuses the caller (throttled or not allowed),
+        which is raised, or if no request of the batch gets a response.
 
         Raises:
             ConfigurationError: the pool's section is invalid, or no project is known.
@@ -271,11 +272,8 @@ class GceCloud:
         last: CloudError | None = None
 
         def delete(name: str) -> CloudError | None:
-            try:
-                self._api.delete(f"{settings.project}/zones/{zones[name]}/instances/{name}")
-            except CloudError as error:
-                return None if _is_gone(error) else error
-            return None
+            path = f"{settings.project}/zones/{zones[name]}/instances/{name}"
+            return self._deletion_error(path)
 
         with ThreadPoolExecutor(CONNECTIONS_MAX) as executor:
             names = list(zones)
@@ -292,6 +290,18 @@ class GceCloud:
                     break
         if last is not None:
             raise last
+
+    def _deletion_error(self, path: str) -> CloudError | None:
+        """Delete the instance at a path; return the error of a failed request.
+
+        Return None after success, and also if the instance does not exist, or is being created or
+        deleted.
+        """
+        try:
+            self._api.delete(path)
+        except CloudError as error:
+            return None if _is_gone(error) else error
+        return None
 
     def boot_log(self, instance: str) -> str:
         """Return the last BOOT_LOG_BYTES of the serial port's output.
@@ -351,37 +361,6 @@ class GceCloud:
                 instances.extend(scope.get("instances", ()))
         return instances
 
-    def _with_ends(
-        self,
-        settings: GceSettings,
-        instances: Sequence[CloudInstance],
-        gone: Mapping[str, CloudInstance],
-    ) -> list[CloudInstance]:
-        """Return the instances with the reasons for ends, plus instances that are gone.
-
-        An instance in `gone` is included, as TERMINATED, if an operation gives the reason for its
-        end. The notice of a preempted instance is the end of its notice period. Without an
-        operation, an instance stays as it is. Operations are only read if an instance stops, has
-        stopped, ends or is gone. Raises CloudError.
-        """
-        asked = [instance.id for instance in instances if instance.status in _ENDING] + list(gone)
-        ends = read_ends(self._api, settings.project, asked) if asked else {}
-        ended = [
-            replace(instance, status=InstanceStatus.TERMINATED)
-            for instance in gone.values()
-            if instance.id in ends
-        ]
-        with_ends = []
-        for instance in (*instances, *ended):
-            operation = ends.get(instance.id)
-            if operation is not None:
-                notice_ms = None
-                if operation.is_preemption:
-                    notice_ms = epoch_ms(operation.time) + NOTICE_SECONDS * 1000
-                instance = replace(instance, end=operation.end, notice_ms=notice_ms)
-            with_ends.append(instance)
-        return with_ends
-
     def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
         """Return the zone of each named instance that exists, cached or read by name.
 
@@ -411,9 +390,10 @@ class GceCloud:
         return settings
 
     def _pool_settings(self) -> GceSettings:
-        """Return the pool's Compute Engine settings, completed by the deployment.
+        """Return the pool's Compute Engine settings, completed by `complete_settings`.
 
-        The section is parsed at each call. Raises ConfigurationError for invalid settings or
+        The deployment's values fill those that the pool lacks, such as project and region. The
+        section is parsed at each call. Raises ConfigurationError for invalid settings or
         without a project.
         """
         return self._complete_section(self._settings.section)
@@ -439,6 +419,34 @@ def _check_operation(answer: JsonObject) -> JsonObject:
     return answer
 
 
+def _launched_instances(
+    result: BulkResult, request: IntentRow, settings: GceSettings, now_ms: int
+) -> tuple[CloudInstance, ...]:
+    """Return the launched instances of a bulk insert as STARTING, launched now, sorted by name.
+
+    The tags are those of the request, the zones those of the result. Google is not called.
+    """
+    tags = from_labels(instance_labels(request, settings))
+    return tuple(
+        CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
+        for name, zone in sorted(result.launched)
+    )
+
+
+def _with_quota_advice(
+    error: QuotaExceeded, request: IntentRow, settings: GceSettings
+) -> QuotaExceeded:
+    """Return a new error with advice on the quota of the request's type and market to raise."""
+    advice = quota_advice(
+        request.offering.instance_type,
+        request.offering.market,
+        settings.project,
+        settings.place,
+        settings.machine_types,
+    )
+    return QuotaExceeded(f"{error}; {advice}")
+
+
 def _check_request(result: BulkResult, request: IntentRow) -> None:
     """Raise TokenReused if an operation of a bulk insert names an instance of another request.
 
@@ -450,6 +458,25 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
     )
     if other is not None:
         raise TokenReused(f"the launch token was already used, for {other}")
+
+
+def _with_end(instance: CloudInstance, operation: EndOperation | None) -> CloudInstance:
+    """Return the instance with the reason and the notice of the operation that ends the instance.
+
+    The notice is the end of the notice period of a preemption, and None for any other operation.
+    Without an operation, return the instance unchanged.
+    """
+    if operation is None:
+        return instance
+    notice_ms = None
+    if operation.is_preemption:
+        notice_ms = epoch_ms(operation.time) + NOTICE_SECONDS * 1000
+    return replace(instance, end=operation.end, notice_ms=notice_ms)
+
+
+def _terminated(instance: CloudInstance) -> CloudInstance:
+    """Return the instance with the status TERMINATED."""
+    return replace(instance, status=InstanceStatus.TERMINATED)
 
 
 def _is_gone(error: CloudError) -> bool:

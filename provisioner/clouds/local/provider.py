@@ -235,10 +235,9 @@ class LocalProcesses:
     def _update_record(self, name: str, record: _Record) -> _Record:
         """Complete the end of an instance with a dead or late agent; return the present record.
 
-        Kill all processes of the instance, and write the time of the end once all are gone. If one
-        is still alive, return the record unchanged; the next call completes the end. An agent is
-        late STOP_MS_MAX after the request for its end. An instance whose agent was not started
-        ends STOP_MS_MAX after its launch. Delete the folder of an instance that ended more than
+        Kill all processes of an instance that is to end (`_is_to_end`), and write the time of the
+        end once all are gone. If a process is still alive, or the instance is not to end, return
+        the record unchanged. Delete the folder of an instance that ended more than
         ENDED_INSTANCE_TTL_MS ago; errors of the deletion are ignored. Raises OSError if the record
         cannot be written.
         """
@@ -248,12 +247,7 @@ class LocalProcesses:
                 with contextlib.suppress(OSError):
                     delete_tree(self._folder / name)
             return record
-        # `abs` because the clock may have been ahead when the record was written.
-        if record.pid is None and abs(now_ms - record.launched_ms) < STOP_MS_MAX:
-            return record
-        _reap_child(record.pid)
-        is_late = record.asked_ms is not None and abs(now_ms - record.asked_ms) > STOP_MS_MAX
-        if is_alive(_agent_process(record)) and not is_late:
+        if not _is_to_end(record, now_ms):
             return record
         left = list(self._processes(name))
         for process in left:
@@ -344,6 +338,20 @@ class LocalProcesses:
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
         fresh.replace(path)
+
+
+def _is_to_end(record: _Record, now_ms: int) -> bool:
+    """Whether the end of an instance must be completed now. A dead agent is reaped.
+
+    True if the agent is dead, or lives STOP_MS_MAX after the request for its end. An agent that was
+    never started counts as dead STOP_MS_MAX after the launch.
+    """
+    # `abs` because the clock may have been ahead when the record was written.
+    if record.pid is None and abs(now_ms - record.launched_ms) < STOP_MS_MAX:
+        return False
+    _reap_child(record.pid)
+    is_late = record.asked_ms is not None and abs(now_ms - record.asked_ms) > STOP_MS_MAX
+    return is_late or not is_alive(_agent_process(record))
 
 
 def _agent_process(record: _Record) -> Process:
