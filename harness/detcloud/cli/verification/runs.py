@@ -1,0 +1,184 @@
+"""The progress of an experiment of the self-test, as the cluster's API records the progress."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from detcloud.cli.rendering.progress import Progress
+from detcloud.cli.verification.report import StepFailed
+from detcloud.client import Client, Experiment, Trial
+from detcloud.shared.http import ApiError
+from detcloud.shared.plurals import count_text
+
+POLL_SECONDS: Final = 1.0
+BOOT_LINES_MAX: Final = 15
+_PLACED: Final = re.compile(r"allocation [\d.]+ has slots .*\bof agent (?P<agent>\S+)")
+_RUNNING: Final = re.compile(r"allocation [\d.]+ is RUNNING$")
+_SAVED: Final = re.compile(r"^checkpoint \S+ at (?P<batches>[\d,]+) batch")
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The longest phases of a run, in seconds."""
+
+    launch: float = 600.0
+    boot: float = 900.0
+    start: float = 900.0
+    run: float = 900.0
+
+
+LIMITS: Final = RunLimits()
+
+
+@dataclass
+class Run:
+    """A run of the experiment's trial on a machine: an allocation."""
+
+    agent: str = ""
+    """The id of the agent, and of the instance."""
+    placed_ms: int = 0
+    started_ms: int = 0
+    """The time at which the container or process was running; 0 before."""
+
+
+@dataclass
+class TrialRuns:
+    """The runs of a trial, and the batches of the trial's checkpoints, oldest first."""
+
+    runs: list[Run] = field(default_factory=list)
+    saved: list[tuple[int, int]] = field(default_factory=list)
+    """Time in epoch milliseconds and batches of each checkpoint."""
+
+
+@dataclass
+class Watch:
+    """The watch of one experiment.
+
+    `instances` has the ids and the rows of all instances of the pool that were seen since the
+    submission, except the instances of `before`.
+    """
+
+    client: Client
+    experiment: Experiment
+    pool: str
+    before: frozenset[str]
+    """The ids of the instances that the pool had before the submission."""
+    progress: Progress
+    instances: dict[str, dict[str, Any]] = field(default_factory=dict)
+    limits: RunLimits = LIMITS
+    sleep: Callable[[float], None] = time.sleep
+    seconds: Callable[[], float] = time.monotonic
+
+    def await_start(self, run: int = 0) -> TrialRuns:
+        """Wait until a run of the trial is running, and return all runs. Runs count from 0.
+
+        Return the runs also if the experiment has ended.
+
+        Raises:
+            StepFailed: an instance failed to boot, or a phase took too long. The reason has the
+                cluster's explanation.
+        """
+        phase, since = "", self.seconds()
+        while True:
+            found, pool = self.trial_runs(), self.look_at_pool()
+            if (len(found.runs) > run and found.runs[run].started_ms) or self.experiment.has_ended:
+                return found
+            is_placed = len(found.runs) > run
+            now, limit = self._phase(pool, found.runs[run].agent if is_placed else "")
+            if now != phase:
+                phase, since = now, self.seconds()
+            if self.seconds() - since > limit:
+                raise StepFailed(f"{phase} for {limit:g} s{_explain(pool)}")
+            self.pause(f"{phase}{_explain(pool)}")
+
+    def await_end(self) -> None:
+        """Wait until the experiment has ended.
+
+        Raises:
+            StepFailed: the experiment runs for too long, or an instance failed to boot.
+        """
+        give_up_at = self.seconds() + self.limits.run
+        while not self.experiment.has_ended:
+            self.look_at_pool()
+            if self.seconds() > give_up_at:
+                raise StepFailed(f"the experiment is running for {self.limits.run:g} s")
+            self.pause("running")
+            self.experiment.refresh()
+
+    def pause(self, text: str) -> None:
+        """Wait for a poll's pause, and show a text on the progress line."""
+        end = self.seconds() + POLL_SECONDS
+        while self.seconds() < end:
+            self.progress.show_wait(text)
+            self.sleep(min(0.2, POLL_SECONDS))
+
+    def look_at_pool(self) -> dict[str, Any]:
+        """Return the description of the pool, and record new instances.
+
+        Raises:
+            StepFailed: an instance of the pool failed to boot after the submission.
+        """
+        pool = self.client.resource_pool(self.pool).data
+        for row in pool["instance_list"]:
+            if row["id"] not in self.before:
+                self.instances[row["id"]] = row
+        # Clusters of older versions do not send `failed_boots`.
+        for boot in pool["fleet"].get("failed_boots", ()):
+            if boot["ended_ms"] >= self.experiment.created_ms:
+                log = "\n".join(boot["boot_log"].splitlines()[-BOOT_LINES_MAX:])
+                raise StepFailed(f"instance {boot['id']} did not boot: {boot['reason']}\n{log}")
+        return pool
+
+    def trial(self) -> Trial | None:
+        """Return the experiment's trial, or None before the trial exists."""
+        trials = list(self.experiment.trials())
+        return trials[0] if trials else None
+
+    def trial_runs(self) -> TrialRuns:
+        """Read the runs and the checkpoints of the trial from the history of the experiment."""
+        self.experiment.refresh()
+        found = TrialRuns()
+        for entry in self.experiment.history():
+            text, time_ms = entry["text"], entry["time_ms"]
+            if placed := _PLACED.search(text):
+                found.runs.append(Run(placed["agent"], time_ms))
+            elif _RUNNING.search(text) and found.runs and not found.runs[-1].started_ms:
+                found.runs[-1].started_ms = time_ms
+            elif saved := _SAVED.search(text):
+                found.saved.append((time_ms, int(saved["batches"].replace(",", ""))))
+        return found
+
+    def enrolled_ms(self, agent: str) -> int:
+        """Return the time of an agent's enrolment, or 0 if the cluster has no such agent."""
+        return next((item.enrolled_ms for item in self.client.agents() if item.id == agent), 0)
+
+    def _phase(self, pool: dict[str, Any], agent: str) -> tuple[str, float]:
+        """Return the phase of a run without a start, in words, and the phase's limit in seconds."""
+        if agent:
+            return f"placed on {agent}, waiting for the start", self.limits.start
+        fresh = [row for row in pool["instance_list"] if row["id"] not in self.before]
+        if fresh:
+            return f"{count_text(len(fresh), 'instance')} launched, booting", self.limits.boot
+        return "waiting for a launch", self.limits.launch
+
+
+def _explain(pool: dict[str, Any]) -> str:
+    """Return the cluster's explanation for missing instances, after a colon, or ""."""
+    fleet = pool["fleet"]
+    failing = [f"{item['offering']}: {item['message']}" for item in fleet["offerings"]]
+    reasons = [fleet["trouble"], fleet["waits"], *failing]
+    text = "; ".join(filter(None, reasons))
+    return f": {text}" if text else ""
+
+
+def status_of(call: Callable[[], object]) -> int:
+    """Return the HTTP status with which the cluster refuses a call, or 200."""
+    try:
+        call()
+    except ApiError as error:
+        return error.status
+    return 200
