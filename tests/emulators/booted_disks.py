@@ -27,13 +27,15 @@ _ID = "#!/bin/sh\nexit 1\n"
 _CURL = """#!{python}
 import argparse, os, sys, time, urllib.error, urllib.request
 parser = argparse.ArgumentParser()
-for flag in ("-f", "-s", "-S", "-L", "--retry-all-errors", "--retry-connrefused"):
+flags = ("-f", "-s", "-S", "-L", "--retry-all-errors", "--retry-connrefused", "--insecure")
+for flag in flags:
     parser.add_argument(flag, action="store_true")
-for name in ("--retry", "--retry-delay"):
+for name in ("--retry", "--retry-delay", "--max-time"):
     parser.add_argument(name, type=int, default=0)
 parser.add_argument("-X", default="GET")
 parser.add_argument("-H", action="append", default=[])
-parser.add_argument("-o")
+parser.add_argument("-o", "--output", dest="o")
+parser.add_argument("--dump-header", choices=["-"])
 parser.add_argument("-d", choices=["@-"])
 parser.add_argument("url")
 asked = parser.parse_args()
@@ -44,13 +46,18 @@ body = sys.stdin.buffer.read().strip() if asked.d else None
 request = urllib.request.Request(url, body, headers, method="POST" if asked.d else asked.X)
 for left in range(asked.retry, -1, -1):
     try:
-        content = urllib.request.urlopen(request, timeout=30).read()
+        answer = urllib.request.urlopen(request, timeout=asked.max_time or 30)
         break
     except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) and not asked.f:
+            answer = error
+            break
         if not left:
             sys.exit(f"curl: {{error}}")
         time.sleep(asked.retry_delay or 1)
-(open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(content)
+if asked.dump_header:
+    print(f"HTTP/1.1 {{answer.status}}", answer.headers, sep="\\r\\n", flush=True)
+(open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(answer.read())
 """
 # No container engine exists here: trials are processes.
 _SYSTEMCTL = """#!{python}
