@@ -112,7 +112,7 @@ class AwsVerifier:
                 for name in wanted
                 if name not in alarms
             ]
-            return [*missing, *(self._check_alarm(alarms[name]) for name in sorted(alarms))]
+            return [*missing, *self._trigger_alarms([alarms[name] for name in sorted(alarms)])]
 
     def list_instances(self) -> list[ListedInstance]:
         """Return the cluster's instances that have not ended. Raise VerifyFailed."""
@@ -188,34 +188,40 @@ class AwsVerifier:
             fis.delete_experiment_template(id=made)
         return SentNotice(f"the Fault Injection Service: {_FIS_ACTION}", False)
 
-    def _check_alarm(self, alarm: dict[str, Any]) -> AlarmCheck:
-        """Trigger an alarm and restore its state. Raise the SDK's errors."""
-        name, former = str(alarm["AlarmName"]), str(alarm["StateValue"])
-        if former == "ALARM":
-            return AlarmCheck(name, "skipped", f"is in ALARM: {alarm.get('StateReason', '')}"[:300])
-        if not alarm.get("ActionsEnabled", True) or not alarm.get("AlarmActions"):
-            return AlarmCheck(name, "failed", "has no enabled action")
-        # CloudWatch's history has seconds or milliseconds, depending on the client.
-        since = self._now().replace(microsecond=0)
-        self._set_state(name, "ALARM")
-        try:
-            return self._await_action(alarm, since)
-        finally:
-            self._set_state(name, former)
+    def _trigger_alarms(self, alarms: list[dict[str, Any]]) -> list[AlarmCheck]:
+        """Trigger alarms, return a result for each, and restore the states.
 
-    def _await_action(self, alarm: dict[str, Any], since: datetime) -> AlarmCheck:
-        """Wait until the alarm's history has an action since a time. Raise the SDK's errors."""
-        name, give_up_at = str(alarm["AlarmName"]), self._clock.seconds() + HISTORY_SECONDS_MAX
-        while not (actions := self._actions(name, since)):
-            if self._clock.seconds() >= give_up_at:
-                text = f"the history has no action after {HISTORY_SECONDS_MAX:g} s"
-                return AlarmCheck(name, "failed", text)
+        Raise the SDK's errors.
+        """
+        found = {str(alarm["AlarmName"]): _find_obstacle(alarm) for alarm in alarms}
+        ready = [alarm for alarm in alarms if found[str(alarm["AlarmName"])] is None]
+        # The history of some clients has no fractions of a second.
+        since = self._now().replace(microsecond=0)
+        try:
+            for alarm in ready:
+                self._set_state(str(alarm["AlarmName"]), "ALARM")
+            actions = self._await_actions(ready, since)
+        finally:
+            for alarm in ready:
+                self._set_state(str(alarm["AlarmName"]), str(alarm["StateValue"]))
+        for alarm in ready:
+            name = str(alarm["AlarmName"])
+            found[name] = _action_check(alarm, actions[name])
+        return [check for check in found.values() if check is not None]
+
+    def _await_actions(self, alarms: list[dict[str, Any]], since: datetime) -> dict[str, list[str]]:
+        """Wait until the history of each alarm has an action, at most HISTORY_SECONDS_MAX.
+
+        Return the summaries of the actions since a time, by the name of the alarm. Raise the SDK's
+        errors.
+        """
+        give_up_at = self._clock.seconds() + HISTORY_SECONDS_MAX
+        while True:
+            names = [str(alarm["AlarmName"]) for alarm in alarms]
+            actions = {name: self._actions(name, since) for name in names}
+            if all(actions.values()) or self._clock.seconds() >= give_up_at:
+                return actions
             self._clock.sleep(_LOOK_SECONDS)
-        wanted = len(alarm["AlarmActions"])
-        if len(actions) != wanted:
-            return AlarmCheck(name, "failed", f"{len(actions)} actions instead of {wanted}")
-        failed = [text for text in actions if "fail" in text.lower()]
-        return AlarmCheck(name, "failed", failed[0][:300]) if failed else AlarmCheck(name, "ok")
 
     def _actions(self, name: str, since: datetime) -> list[str]:
         """Return the summaries of the alarm's actions since a time. Raise the SDK's errors."""
@@ -229,6 +235,28 @@ class AwsVerifier:
         self._clients("cloudwatch").set_alarm_state(
             AlarmName=name, StateValue=state, StateReason=_ALARM_REASON
         )
+
+
+def _find_obstacle(alarm: dict[str, Any]) -> AlarmCheck | None:
+    """Return the result for an alarm that cannot be triggered, or None."""
+    name = str(alarm["AlarmName"])
+    if alarm["StateValue"] == "ALARM":
+        return AlarmCheck(name, "skipped", f"is in ALARM: {alarm.get('StateReason', '')}"[:300])
+    if not alarm.get("ActionsEnabled", True) or not alarm.get("AlarmActions"):
+        return AlarmCheck(name, "failed", "has no enabled action")
+    return None
+
+
+def _action_check(alarm: dict[str, Any], actions: list[str]) -> AlarmCheck:
+    """Return the result for a triggered alarm from the summaries of its actions."""
+    name, wanted = str(alarm["AlarmName"]), len(alarm["AlarmActions"])
+    if not actions:
+        text = f"the history has no action after {HISTORY_SECONDS_MAX:g} s"
+        return AlarmCheck(name, "failed", text)
+    if len(actions) != wanted:
+        return AlarmCheck(name, "failed", f"{len(actions)} actions instead of {wanted}")
+    failed = [text for text in actions if "fail" in text.lower()]
+    return AlarmCheck(name, "failed", failed[0][:300]) if failed else AlarmCheck(name, "ok")
 
 
 @contextmanager

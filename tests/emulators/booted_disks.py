@@ -22,6 +22,11 @@ _QUIET = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"
 [ "$(basename "$0")" != "$FAILING_COMMAND" ] || { echo "$FAILING_COMMAND: it is broken"; exit 6; }
 """
+# The boot script expects the driver of the instance type's GPU. The agent finds no GPU, since this
+# machine may have none.
+_NVIDIA_SMI = """#!/bin/sh
+case "$*" in *=driver_version,uuid*) echo "580.95.05, GPU-0" ;; *) exit 9 ;; esac
+"""
 _ID = "#!/bin/sh\nexit 1\n"
 # The metadata address is not reachable here, and curl may not be installed.
 _CURL = """#!{python}
@@ -140,6 +145,8 @@ class Disks:
         scripts = {name: _QUIET for name in QUIET} | {
             "id": _ID,
             "journalctl": _QUIET,
+            "nvidia-ctk": _QUIET,
+            "nvidia-smi": _NVIDIA_SMI,
             "curl": _CURL.format(metadata=METADATA, python=sys.executable),
             "systemctl": _SYSTEMCTL.format(python=sys.executable),
             # The machine image's Python has torch; here the environment of the tests has torch.

@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.emulators.alarm_actions import alarm_actions
 from tests.emulators.deployment import Deployment
 from tests.emulators.ministack import ACCOUNT, REGION
 from tests.end_to_end.cluster_steps import POOL, wait_until
@@ -15,8 +17,8 @@ ALARMS = ("dead-letters", "errors", "lag", "throttles")
 
 
 @pytest.fixture
-def operator(deployment: Deployment, tmp_path: Path) -> Laptop:
-    """Return the home of the deployer, with the stack's settings and the account's keys."""
+def operator(deployment: Deployment, tmp_path: Path) -> Iterator[Laptop]:
+    """Yield the home of the deployer, with the stack's settings and the account's keys."""
     aws = deployment.aws
     (tmp_path / "pools.yaml").write_text("resource_pools: [{pool_name: unused}]\n")
     (tmp_path / "Pulumi.vision.yaml").write_text(
@@ -33,7 +35,9 @@ def operator(deployment: Deployment, tmp_path: Path) -> Laptop:
         "AWS_SECRET_ACCESS_KEY": aws.secret,
         "AWS_REGION": REGION,
     }
-    return Laptop(tmp_path / "home", DETCLOUD_URL=deployment.url, **variables)
+    with alarm_actions(aws.url) as cloudwatch:
+        variables["AWS_ENDPOINT_URL_CLOUDWATCH"] = cloudwatch
+        yield Laptop(tmp_path / "home", DETCLOUD_URL=deployment.url, **variables)
 
 
 def test_self_test_launches_interrupts_and_leaves_nothing(

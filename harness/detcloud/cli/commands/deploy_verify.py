@@ -24,11 +24,14 @@ from detcloud.cli.verification.cleanup import Cleanup
 from detcloud.cli.verification.cloud_calls import ChildCalls, CloudCalls, wait_with_progress
 from detcloud.cli.verification.plan import Plan, check_cost, make_plan
 from detcloud.cli.verification.report import Mask, Report, make_mask, plan_lines, step_lines
+from detcloud.cli.verification.runs import read_before
 from detcloud.cli.verification.steps import (
     Session,
+    add_boot_logs,
     check_alarms,
     check_notice,
     check_pool,
+    refuse_failed_pool,
     run_step,
 )
 from detcloud.client import Client
@@ -152,8 +155,7 @@ def _run_steps(session: Session, report: Report, skipped: list[str]) -> bool:
     """Run all steps, and the cleanup in any case. Return whether Ctrl-C interrupted a step."""
     steps, plan = report.steps, report.plan
     for pool in plan.pools:
-        listed = session.client.resource_pool(pool.pool).data["instance_list"]
-        session.before[pool.pool] = frozenset(row["id"] for row in listed)
+        session.before[pool.pool] = read_before(session.client.resource_pool(pool.pool).data)
     was_interrupted = False
     try:
         for pool in plan.pools:
@@ -163,6 +165,7 @@ def _run_steps(session: Session, report: Report, skipped: list[str]) -> bool:
             with run_step(
                 f"notice in pool {plan.notice_pool.pool}", steps, session.announce
             ) as step:
+                refuse_failed_pool(steps, plan.notice_pool.pool)
                 check_notice(session, plan.notice_pool, step)
         if "alarms" not in skipped:
             with run_step("alarms", steps, session.announce) as step:
@@ -177,6 +180,7 @@ def _run_steps(session: Session, report: Report, skipped: list[str]) -> bool:
         except KeyboardInterrupt:
             was_interrupted = True
             report.leftovers += cleanup.unfinished_lines()
+        add_boot_logs(session, steps)
     return was_interrupted
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,8 +28,6 @@ class Cleanup:
     session: Session
     keeps_experiments: bool
     """Whether to archive the experiments instead of deleting them, to keep logs after a fault."""
-    sleep: Callable[[float], None] = time.sleep
-    seconds: Callable[[], float] = time.monotonic
 
     def run(self, step: StepReport, leftovers: list[str]) -> None:
         """End the experiments and the instances, and record the rest in `leftovers`.
@@ -112,7 +109,7 @@ class Cleanup:
         for name, before in session.before.items():
             pool = session.client.resource_pool(name).data
             listed = {row["id"]: str(row["zone"]) for row in pool["instance_list"]}
-            fresh = {key: zone for key, zone in listed.items() if key not in before}
+            fresh = {key: zone for key, zone in listed.items() if key not in before.instances}
             has_other_jobs = pool["running"] or pool["queued"]
             caused |= {} if has_other_jobs else fresh
         return caused
@@ -148,11 +145,11 @@ class Cleanup:
 
     def _wait(self, holds: Callable[[], bool], seconds: float, progress: Progress) -> bool:
         """Poll until `holds` returns True, for some seconds; return whether it did."""
-        give_up_at = self.seconds() + seconds
+        give_up_at = self.session.seconds() + seconds
         while not wait_with_progress(holds, progress, "waiting for the end"):
-            if self.seconds() > give_up_at:
+            if self.session.seconds() > give_up_at:
                 return False
-            self.sleep(_LOOK_SECONDS)
+            self.session.sleep(_LOOK_SECONDS)
         return True
 
 

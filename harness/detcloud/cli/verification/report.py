@@ -69,7 +69,7 @@ class Report:
 
     def to_json(self, mask: Mask = str) -> dict[str, Any]:
         """Return the whole report with masked texts."""
-        document: dict[str, Any] = _masked(
+        document: dict[str, Any] = _mask_value(
             {
                 **self.facts,
                 "ok": not self.has_failed,
@@ -137,23 +137,27 @@ def make_mask(private: Iterable[str]) -> Mask:
     Masked are tokens, signatures in URLs, the first eight digits of account ids, and the texts of
     `private` except their last four characters if they are longer than eight.
     """
-    known = sorted(filter(None, private), key=len, reverse=True)
+    known = {
+        # An id of digits may be a part of another number.
+        re.compile(rf"(?<!\d){re.escape(secret)}(?!\d)"): secret[-4:] if len(secret) > 8 else ""
+        for secret in sorted(filter(None, private), key=len, reverse=True)
+    }
 
     def mask(text: str) -> str:
         text = _TOKEN.sub(MASK, mask_urls(text))
-        for secret in known:
-            text = text.replace(secret, MASK + (secret[-4:] if len(secret) > 8 else ""))
+        for secret, end in known.items():
+            text = secret.sub(MASK + end, text)
         return _ACCOUNT.sub(rf"{MASK}\1", text)
 
     return mask
 
 
-def _masked(value: Any, mask: Mask) -> Any:
+def _mask_value(value: Any, mask: Mask) -> Any:
     """Return a JSON value with all texts masked."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
-        return {mask(str(name)): _masked(item, mask) for name, item in value.items()}
+        return {mask(str(name)): _mask_value(item, mask) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(item, mask) for item in value]
+        return [_mask_value(item, mask) for item in value]
     return value

@@ -54,24 +54,44 @@ class TrialRuns:
     """Time in epoch milliseconds and batches of each checkpoint."""
 
 
+@dataclass(frozen=True)
+class PoolBefore:
+    """The state of a pool before the self-test."""
+
+    instances: frozenset[str]
+    """The ids of the pool's instances."""
+    failed_boots: dict[str, int] = field(default_factory=dict)
+    """The number of consecutive failures of each offering that last failed by a boot."""
+
+
+def read_before(pool: dict[str, Any]) -> PoolBefore:
+    """Return the state before the self-test from the description of a pool."""
+    return PoolBefore(frozenset(row["id"] for row in pool["instance_list"]), _failed_boots(pool))
+
+
+def _failed_boots(pool: dict[str, Any]) -> dict[str, int]:
+    """Return the number of consecutive failures of each offering that last failed by a boot."""
+    offerings = pool["fleet"]["offerings"]
+    return {item["offering"]: item["errors"] for item in offerings if item["kind"] == "boot"}
+
+
 @dataclass
 class Watch:
     """The watch of one experiment.
 
-    `instances` has the ids and the rows of all instances of the pool that were seen since the
-    submission, except the instances of `before`.
+    `instances` has the rows of all instances of the pool that were seen since the submission, by
+    id, except the instances of `before`.
     """
 
     client: Client
     experiment: Experiment
     pool: str
-    before: frozenset[str]
-    """The ids of the instances that the pool had before the submission."""
+    before: PoolBefore
     progress: Progress
-    instances: dict[str, dict[str, Any]] = field(default_factory=dict)
-    limits: RunLimits = LIMITS
     sleep: Callable[[float], None] = time.sleep
     seconds: Callable[[], float] = time.monotonic
+    limits: RunLimits = LIMITS
+    instances: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def await_start(self, run: int = 0) -> TrialRuns:
         """Wait until a run of the trial is running, and return all runs. Runs count from 0.
@@ -124,13 +144,16 @@ class Watch:
         """
         pool = self.client.resource_pool(self.pool).data
         for row in pool["instance_list"]:
-            if row["id"] not in self.before:
+            if row["id"] not in self.before.instances:
                 self.instances[row["id"]] = row
-        # Clusters of older versions do not send `failed_boots`.
-        for boot in pool["fleet"].get("failed_boots", ()):
-            if boot["ended_ms"] >= self.experiment.created_ms:
-                log = "\n".join(boot["boot_log"].splitlines()[-BOOT_LINES_MAX:])
-                raise StepFailed(f"instance {boot['id']} did not boot: {boot['reason']}\n{log}")
+        if boots := boot_texts(pool, self.experiment.created_ms):
+            raise StepFailed(boots[0])
+        # The output of a failed boot may arrive minutes after the failure.
+        for offering, errors in _failed_boots(pool).items():
+            if errors > self.before.failed_boots.get(offering, 0):
+                items = pool["fleet"]["offerings"]
+                message = next(one["message"] for one in items if one["offering"] == offering)
+                raise StepFailed(f"a boot failed: {message}")
         return pool
 
     def trial(self) -> Trial | None:
@@ -160,10 +183,25 @@ class Watch:
         """Return the phase of a run without a start, in words, and the phase's limit in seconds."""
         if agent:
             return f"placed on {agent}, waiting for the start", self.limits.start
-        fresh = [row for row in pool["instance_list"] if row["id"] not in self.before]
+        fresh = [row for row in pool["instance_list"] if row["id"] not in self.before.instances]
         if fresh:
             return f"{count_text(len(fresh), 'instance')} launched, booting", self.limits.boot
         return "waiting for a launch", self.limits.launch
+
+
+def boot_texts(pool: dict[str, Any], since_ms: int) -> list[str]:
+    """Return the reason and the last output of each failed boot of a pool since a time."""
+    return [
+        "\n".join(
+            [
+                f"instance {boot['id']} did not boot: {boot['reason']}",
+                *boot["boot_log"].splitlines()[-BOOT_LINES_MAX:],
+            ]
+        )
+        # Clusters of older versions do not send `failed_boots`.
+        for boot in pool["fleet"].get("failed_boots", ())
+        if boot["ended_ms"] >= since_ms
+    ]
 
 
 def _explain(pool: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from detcloud.cli.verification.check_programs import submit_check, submit_notice
 from detcloud.cli.verification.cloud_calls import CloudCalls, wait_with_progress
 from detcloud.cli.verification.plan import PlannedPool
 from detcloud.cli.verification.report import StepFailed, StepReport, StepSkipped
-from detcloud.cli.verification.runs import TrialRuns, Watch
+from detcloud.cli.verification.runs import PoolBefore, TrialRuns, Watch, boot_texts
 from detcloud.client import Client, Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
@@ -44,15 +44,18 @@ class Session:
     experiments: list[Experiment] = field(default_factory=list)
     """The submitted experiments."""
     watches: list[Watch] = field(default_factory=list)
-    before: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The ids of the instances of each pool before the self-test."""
+    before: dict[str, PoolBefore] = field(default_factory=dict)
+    """The state of each pool before the self-test, by the pool's name."""
     machines: dict[str, str] = field(default_factory=dict)
     """The zone of each instance on which an experiment ran, by id."""
+    sleep: Callable[[float], None] = time.sleep
+    seconds: Callable[[], float] = time.monotonic
 
     def watch(self, experiment: Experiment, pool: str, progress: Progress) -> Watch:
         """Record a submitted experiment, and return its watch."""
         self.experiments.append(experiment)
-        watch = Watch(self.client, experiment, pool, self.before[pool], progress)
+        before = self.before[pool]
+        watch = Watch(self.client, experiment, pool, before, progress, self.sleep, self.seconds)
         self.watches.append(watch)
         return watch
 
@@ -160,6 +163,12 @@ def _record_results(step: StepReport, watch: Watch) -> None:
         raise StepFailed(f"the experiment ended as {experiment.state}: {message}\n{log}".strip())
 
 
+def refuse_failed_pool(steps: list[StepReport], pool: str) -> None:
+    """Raise StepSkipped if the check of a pool has failed."""
+    if any(step.name == f"pool {pool}" and step.result == "failed" for step in steps):
+        raise StepSkipped(f"the check of pool {pool} failed")
+
+
 def check_notice(session: Session, planned: PlannedPool, step: StepReport) -> None:
     """Train, send a notice to the machine, and check that the trial resumes on another machine.
 
@@ -251,6 +260,20 @@ def _zone_of(session: Session, pool: str, machine: str) -> str:
         if row["id"] == machine:
             return str(row["zone"])
     raise StepFailed(f"the pool does not list the machine {machine}")
+
+
+def add_boot_logs(session: Session, steps: list[StepReport]) -> None:
+    """Add the output of failed boots to the failed steps of pools.
+
+    The output may arrive after the step. Errors of the cluster are ignored.
+    """
+    for watch in session.watches:
+        with suppress(DetcloudError):
+            pool = session.client.resource_pool(watch.pool).data
+            boots = boot_texts(pool, watch.experiment.created_ms)
+            for step in steps:
+                if boots and step.name == f"pool {watch.pool}" and boots[0] not in step.reason:
+                    step.reason += f"\n{boots[0]}"
 
 
 def check_alarms(session: Session, step: StepReport) -> None:
