@@ -98,7 +98,7 @@ class AwsVerifier:
             return self._invoke(instance)
 
     def check_alarms(self) -> list[AlarmCheck]:
-        """Set each alarm of the stack to ALARM, and check that its history has a single action.
+        """Set each alarm of the stack to ALARM, and check that the history has a single action.
 
         Afterwards each alarm is set to its former state. An alarm that is already in ALARM is
         skipped, because the state would not change. Raise VerifyFailed.
@@ -238,7 +238,7 @@ class AwsVerifier:
 
 
 def _find_obstacle(alarm: dict[str, Any]) -> AlarmCheck | None:
-    """Return the result for an alarm that cannot be triggered, or None."""
+    """Return the result for an alarm that cannot be triggered. Return None for other alarms."""
     name = str(alarm["AlarmName"])
     if alarm["StateValue"] == "ALARM":
         return AlarmCheck(name, "skipped", f"is in ALARM: {alarm.get('StateReason', '')}"[:300])
@@ -248,7 +248,7 @@ def _find_obstacle(alarm: dict[str, Any]) -> AlarmCheck | None:
 
 
 def _action_check(alarm: dict[str, Any], actions: list[str]) -> AlarmCheck:
-    """Return the result for a triggered alarm from the summaries of its actions."""
+    """Return the result for a triggered alarm from the summaries of the actions."""
     name, wanted = str(alarm["AlarmName"]), len(alarm["AlarmActions"])
     if not actions:
         text = f"the history has no action after {HISTORY_SECONDS_MAX:g} s"

@@ -121,7 +121,7 @@ class GcpVerifier:
 
 
 def _alarm_check(name: str, policy: object) -> AlarmCheck:
-    """Return the result for an alert policy in Google's form, or None for a missing policy."""
+    """Return the result for an alert policy in Google's form. None is a missing policy."""
     if not isinstance(policy, dict):
         return AlarmCheck(name, "failed", "the alert policy does not exist")
     if not policy.get("enabled", True):

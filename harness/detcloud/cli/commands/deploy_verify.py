@@ -1,4 +1,4 @@
-"""`detcloud deploy verify`: the self-test of a deployed cluster in its account."""
+"""`detcloud deploy verify`: the self-test of a deployed cluster."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def add_verify_arguments(parser: ArgumentParser, cloud: DeployableCloud) -> None
 
 
 def verify_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Check a deployed cluster by experiments in its pools, a notice and its alarms, after
-    confirmation. Print a report, and write the report to a file.
+    """Check the pools, a notice and the alarms of a deployed cluster, after confirmation.
+
+    Print a report, and write the report to a file.
 
     The experiments are deleted at the end, or archived if a step failed. Instances that the
     self-test caused are ended, also after Ctrl-C. Return 0 if no step failed, 1 if a step failed or
@@ -212,7 +213,7 @@ def _check_identity(cluster: str, url: str, team: str) -> None:
 def _read_plan(
     client: Client, calls: CloudCalls, cloud: DeployableCloud, arguments: Namespace
 ) -> Plan:
-    """Read the pools and the prices of their offerings, and return the plan.
+    """Read the pools and the prices of offerings, and return the plan.
 
     The cluster has offerings of a pool only once the pool had work. The cloud's calls return the
     offerings of the other pools.

@@ -1,4 +1,4 @@
-"""The programs that a self-test runs as experiments, and the settings of these experiments."""
+"""The programs and the settings of a self-test's experiments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def submit_check(
 
 
 def submit_notice_check(client: Client, pool: PlannedPool, variables: list[str]) -> Experiment:
-    """Submit a trial of one slot that resumes after a notice, and return the experiment."""
+    """Submit a trial with a slot that resumes after a notice, and return the experiment."""
     overrides = _overrides(pool, 1, variables)
     return client.create_experiment(NOTICE / _CONFIG, NOTICE, overrides=overrides)
 

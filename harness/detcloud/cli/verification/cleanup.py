@@ -1,4 +1,4 @@
-"""The end of a self-test: its experiments and its instances are removed."""
+"""The removal of a self-test's experiments and instances."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Cleanup:
         return False
 
     def _find_agent(self, instance: str) -> Agent | None:
-        """Return the agent of an instance, or None if no agent has enrolled."""
+        """Return the agent of an instance. Return None if no agent has enrolled."""
         agents = self.session.client.agents()
         return next((agent for agent in agents if agent.id == instance), None)
 
@@ -144,7 +144,7 @@ class Cleanup:
         return wait_with_progress(lambda: calls.call(part, instances), progress, "ending instances")
 
     def _wait(self, holds: Callable[[], bool], seconds: float, progress: Progress) -> bool:
-        """Poll until `holds` returns True, for some seconds; return whether it did."""
+        """Poll until `holds` returns True, for some seconds. Return the last result."""
         give_up_at = self.session.seconds() + seconds
         while not wait_with_progress(holds, progress, "waiting for the end"):
             if self.session.seconds() > give_up_at:

@@ -1,4 +1,4 @@
-"""The plan of a self-test: the instances to launch, their time and their cost."""
+"""The plan of a self-test: the instances to launch, with time and cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PlannedPool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The pools that a self-test checks, and the pools that it leaves out."""
+    """The pools that a self-test checks, and the pools that a self-test leaves out."""
 
     pools: tuple[PlannedPool, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def notice_pool(self) -> PlannedPool | None:
-        """The pool of the notice; None if no notice is planned."""
+        """The pool of the notice. None if no notice is planned."""
         return next((pool for pool in self.pools if pool.has_notice), None)
 
 

@@ -77,7 +77,7 @@ def _failed_boots(pool: dict[str, Any]) -> dict[str, int]:
 
 @dataclass
 class Watch:
-    """The watch of one experiment.
+    """The watch of an experiment.
 
     `instances` has the rows of all instances of the pool that were seen since the submission, by
     id, except the instances of `before`.
@@ -157,7 +157,7 @@ class Watch:
         return pool
 
     def trial(self) -> Trial | None:
-        """Return the experiment's trial, or None before the trial exists."""
+        """Return the experiment's trial. Return None before the trial exists."""
         trials = list(self.experiment.trials())
         return trials[0] if trials else None
 
@@ -176,7 +176,7 @@ class Watch:
         return found
 
     def enrolled_ms(self, agent: str) -> int:
-        """Return the time of an agent's enrolment, or 0 if the cluster has no such agent."""
+        """Return the time of an agent's enrolment, or 0 for an unknown agent."""
         return next((item.enrolled_ms for item in self.client.agents() if item.id == agent), 0)
 
     def _phase(self, pool: dict[str, Any], agent: str) -> tuple[str, float]:

@@ -52,7 +52,7 @@ class Session:
     seconds: Callable[[], float] = time.monotonic
 
     def watch(self, experiment: Experiment, pool: str, progress: Progress) -> Watch:
-        """Record a submitted experiment, and return its watch."""
+        """Record a submitted experiment, and return the experiment's watch."""
         self.experiments.append(experiment)
         before = self.before[pool]
         watch = Watch(self.client, experiment, pool, before, progress, self.sleep, self.seconds)
@@ -119,7 +119,7 @@ def check_pool(session: Session, planned: PlannedPool, step: StepReport) -> None
 
 
 def _record_phases(step: StepReport, watch: Watch, runs: TrialRuns) -> None:
-    """Record the times from the submission to each phase, in seconds, as the API records them."""
+    """Record the API's times from the submission to each phase, in seconds."""
     experiment, details = watch.experiment, step.details
     details["experiment"] = experiment.id
     if not runs.runs:
@@ -277,7 +277,7 @@ def add_boot_logs(session: Session, steps: list[StepReport]) -> None:
 
 
 def check_alarms(session: Session, step: StepReport) -> None:
-    """Trigger the alarms of the stack, or check them where the cloud cannot trigger alarms.
+    """Trigger the alarms of the stack, or read the alarms if the cloud cannot trigger alarms.
 
     Raises:
         StepSkipped: no alarm could be triggered, and none failed.
