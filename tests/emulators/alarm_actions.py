@@ -1,11 +1,12 @@
 """A front of the emulated CloudWatch whose alarm histories have actions.
 
 The emulator runs the actions of an alarm but records only changes of state. The front answers a
-request for actions with the changes of state.
+request for actions with the changes to ALARM.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -14,8 +15,7 @@ from urllib.parse import urlsplit
 from tests.emulators.http_server import AnsweringHandler, serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
-# Texts in CBOR: the first byte is 0x60 plus the length.
-_ACTION, _UPDATE = b"\x66Action", b"\x6bStateUpdate"
+_ITEMS, _TYPE = "AlarmHistoryItems", "HistoryItemType"
 
 
 class _Front(AnsweringHandler):
@@ -25,9 +25,11 @@ class _Front(AnsweringHandler):
 
     def do_POST(self) -> None:
         body = self.read_body()
-        is_history = self.path.endswith("/DescribeAlarmHistory")
+        is_history = self.headers.get("X-Amz-Target", "").endswith(".DescribeAlarmHistory")
         if is_history:
-            body = body.replace(_ACTION, _UPDATE)
+            asked = json.loads(body)
+            assert asked[_TYPE] == "Action"
+            body = json.dumps({**asked, _TYPE: "StateUpdate"}).encode()
         sent = {**self.headers, "Content-Length": str(len(body))}
         behind = HTTPConnection(urlsplit(self.aws).netloc, timeout=ANSWER_SECONDS_MAX)
         with closing(behind):
@@ -35,7 +37,13 @@ class _Front(AnsweringHandler):
             answer = behind.getresponse()
             content, headers = answer.read(), dict(answer.getheaders())
         if is_history:
-            content = content.replace(_UPDATE, _ACTION)
+            found = json.loads(content)
+            found[_ITEMS] = [
+                {**item, _TYPE: "Action"}
+                for item in found[_ITEMS]
+                if item["HistorySummary"].endswith(" to ALARM")
+            ]
+            content = json.dumps(found).encode()
         self.answer(answer.status, content, headers)
 
 

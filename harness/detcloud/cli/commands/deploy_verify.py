@@ -19,21 +19,12 @@ from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.cli.verification.check_programs import find_check_folder
-from detcloud.cli.verification.cleanup import Cleanup
+from detcloud.cli.verification.check_programs import CheckSettings, find_check_folder, new_label
 from detcloud.cli.verification.cloud_calls import ChildCalls, CloudCalls, wait_with_progress
 from detcloud.cli.verification.plan import Plan, check_cost, make_plan
 from detcloud.cli.verification.report import Mask, Report, make_mask, plan_lines, step_lines
-from detcloud.cli.verification.runs import read_before
-from detcloud.cli.verification.steps import (
-    Session,
-    add_boot_logs,
-    check_alarms,
-    check_notice,
-    check_pool,
-    refuse_failed_pool,
-    run_step,
-)
+from detcloud.cli.verification.self_test import run_self_test
+from detcloud.cli.verification.steps import Session
 from detcloud.client import Client
 from detcloud.client.endpoint import configured_url
 from detcloud.client.team import load_team_token
@@ -143,46 +134,13 @@ def verify_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         folder,
         lambda line: _announce(mask(line)),
         getattr(arguments, "fis_role", ""),
-        arguments.variables,
+        CheckSettings(new_label(), tuple(arguments.variables)),
     )
-    was_interrupted = _run_steps(session, report, arguments.skip)
+    was_interrupted = run_self_test(session, report, arguments.skip)
     _publish(report, arguments, mask)
     if was_interrupted:
         return INTERRUPTED
     return FAILED if report.has_failed else OK
-
-
-def _run_steps(session: Session, report: Report, skipped: list[str]) -> bool:
-    """Run all steps, and the cleanup in any case. Return whether Ctrl-C interrupted a step."""
-    steps, plan = report.steps, report.plan
-    for pool in plan.pools:
-        session.before[pool.pool] = read_before(session.client.resource_pool(pool.pool).data)
-    was_interrupted = False
-    try:
-        for pool in plan.pools:
-            with run_step(f"pool {pool.pool}", steps, session.announce) as step:
-                check_pool(session, pool, step)
-        if plan.notice_pool is not None:
-            with run_step(
-                f"notice in pool {plan.notice_pool.pool}", steps, session.announce
-            ) as step:
-                refuse_failed_pool(steps, plan.notice_pool.pool)
-                check_notice(session, plan.notice_pool, step)
-        if "alarms" not in skipped:
-            with run_step("alarms", steps, session.announce) as step:
-                check_alarms(session, step)
-    except KeyboardInterrupt:
-        was_interrupted = True
-    finally:
-        cleanup = Cleanup(session, keeps_experiments=report.has_failed)
-        try:
-            with run_step("cleanup", steps, session.announce) as step:
-                cleanup.run(step, report.leftovers)
-        except KeyboardInterrupt:
-            was_interrupted = True
-            report.leftovers += cleanup.unfinished_lines()
-        add_boot_logs(session, steps)
-    return was_interrupted
 
 
 def _connect(arguments: Namespace) -> Client:

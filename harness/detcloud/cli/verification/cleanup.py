@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class Cleanup:
             StepFailed: an experiment or an instance is left.
         """
         with show_progress(step.name) as progress:
+            self._find_experiments()
             for experiment in self.session.experiments:
                 leftovers += self._remove_experiment(experiment, progress)
             leftovers += self._end_instances(step, progress)
@@ -54,6 +56,18 @@ class Cleanup:
             f"perhaps instances {' '.join(self.session.machines)}: "
             f"detcloud resource-pool describe {pools}",
         ]
+
+    def _find_experiments(self) -> None:
+        """Add the experiments with the self-test's label that an interruption left unrecorded.
+
+        Errors of the cluster are ignored.
+        """
+        session = self.session
+        known = {experiment.id for experiment in session.experiments}
+        with suppress(DetcloudError):
+            for experiment in session.client.experiments(label=session.settings.label):
+                if experiment.id not in known:
+                    session.experiments.append(experiment)
 
     def _remove_experiment(self, experiment: Experiment, progress: Progress) -> list[str]:
         """End and delete or archive an experiment. Return a line with a command if that failed."""

@@ -14,6 +14,7 @@ from detcloud.cli.rendering.progress import Progress
 T = TypeVar("T")
 
 _DRAWN_EVERY_SECONDS: Final = 0.2
+_INTERRUPTED_SECONDS_MAX: Final = 20.0
 
 
 class CloudCalls(Protocol):
@@ -58,7 +59,8 @@ class ChildCalls:
 def wait_with_progress(work: Callable[[], T], progress: Progress, text: str) -> T:
     """Run `work` in a thread while the progress line shows a text and the seconds.
 
-    Return the result, or raise the error of `work`.
+    Return the result, or raise the error of `work`. After Ctrl-C, wait shortly for the end of
+    `work`.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -71,9 +73,14 @@ def wait_with_progress(work: Callable[[], T], progress: Progress, text: str) -> 
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    while thread.is_alive():
-        progress.show_wait(text)
-        thread.join(_DRAWN_EVERY_SECONDS)
+    try:
+        while thread.is_alive():
+            progress.show_wait(text)
+            thread.join(_DRAWN_EVERY_SECONDS)
+    except KeyboardInterrupt:
+        # The cleanup must find everything that the work still creates.
+        thread.join(_INTERRUPTED_SECONDS_MAX)
+        raise
     if errors:
         raise errors[0]
     return results[0]

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from detcloud.cli.rendering.progress import Progress, show_progress
-from detcloud.cli.verification.check_programs import submit_check, submit_notice_check
+from detcloud.cli.verification.check_programs import (
+    CheckSettings,
+    new_label,
+    submit_check,
+    submit_notice_check,
+)
 from detcloud.cli.verification.cloud_calls import CloudCalls, wait_with_progress
 from detcloud.cli.verification.plan import PlannedPool
 from detcloud.cli.verification.report import StepFailed, StepReport, StepSkipped
@@ -39,8 +44,8 @@ class Session:
     """Prints a line for users at once."""
     role: str = ""
     """The role for AWS's Fault Injection Service, or ""."""
-    variables: list[str] = field(default_factory=list)
-    """Environment variables of the experiments, as NAME=VALUE."""
+    settings: CheckSettings = field(default_factory=lambda: CheckSettings(new_label()))
+    """The settings of all experiments of this self-test."""
     experiments: list[Experiment] = field(default_factory=list)
     """The submitted experiments."""
     watches: list[Watch] = field(default_factory=list)
@@ -102,7 +107,7 @@ def check_pool(session: Session, planned: PlannedPool, step: StepReport) -> None
     """
     with show_progress(step.name) as progress:
         experiment = wait_with_progress(
-            lambda: submit_check(session.client, session.check_folder, planned, session.variables),
+            lambda: submit_check(session.client, session.check_folder, planned, session.settings),
             progress,
             "submitting",
         )
@@ -181,7 +186,7 @@ def check_notice(session: Session, planned: PlannedPool, step: StepReport) -> No
     if session.cloud == "gcp" and planned.market != "spot":
         raise StepSkipped("no pool with spot instances, which a maintenance event preempts")
     with show_progress(step.name) as progress:
-        experiment = submit_notice_check(session.client, planned, session.variables)
+        experiment = submit_notice_check(session.client, planned, session.settings)
         watch = session.watch(experiment, planned.pool, progress)
         first = watch.await_start().runs
         _refuse_end(watch)

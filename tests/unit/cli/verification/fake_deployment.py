@@ -109,7 +109,7 @@ class FakeDeployment:
     results: dict[str, Any] = field(default_factory=lambda: {"compute": ["ok", 0.1, ""]})
     running: int = 0
     """The number of running trials of other users."""
-    experiments: list[FakeExperiment] = field(default_factory=list)
+    submitted: list[FakeExperiment] = field(default_factory=list)
     instances: dict[str, dict[str, Any]] = field(default_factory=dict)
     agents_by_id: dict[str, FakeAgent] = field(default_factory=dict)
     calls: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -135,7 +135,7 @@ class FakeDeployment:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        for experiment in self.experiments:
+        for experiment in self.submitted:
             name = experiment.machine
             if experiment.seconds >= LAUNCH and name not in self.instances:
                 launched_ms = experiment.created_ms + LAUNCH * 1000
@@ -155,10 +155,14 @@ class FakeDeployment:
         }
 
     def create_experiment(self, *_: object, **__: object) -> FakeExperiment:
-        number = len(self.experiments) + 1
+        number = len(self.submitted) + 1
         made = FakeExperiment(self, number, f"i-{number}", int(self.now * 1000))
-        self.experiments.append(made)
+        self.submitted.append(made)
         return made
+
+    def experiments(self, label: str) -> list[FakeExperiment]:
+        assert label.startswith("deploy-verify-")
+        return self.submitted
 
     def resource_pool(self, name: str) -> Any:
         boots = [

@@ -81,7 +81,7 @@ def test_cleanup_deletes_experiments_and_ends_instances(deployment: FakeDeployme
     step, leftovers = clean_up(session)
     assert leftovers == []
     assert step.details["ended instances"] == ["i-1"]
-    assert deployment.experiments[0].is_deleted
+    assert deployment.submitted[0].is_deleted
     assert not deployment.agents_by_id["i-1"].enabled
     assert ("end", ["a/i-1"]) in deployment.calls
 
@@ -90,8 +90,8 @@ def test_cleanup_after_a_fault_archives_experiments(deployment: FakeDeployment) 
     session = deployment.session()
     run_check(session)
     clean_up(session, keeps=True)
-    assert deployment.experiments[0].is_archived
-    assert not deployment.experiments[0].is_deleted
+    assert deployment.submitted[0].is_archived
+    assert not deployment.submitted[0].is_deleted
 
 
 def test_cleanup_kills_an_interrupted_experiment_and_ends_a_booting_instance(
@@ -102,7 +102,7 @@ def test_cleanup_kills_an_interrupted_experiment_and_ends_a_booting_instance(
     with pytest.raises(StepFailed):
         run_check(session)
     _, leftovers = clean_up(session, keeps=True)
-    assert deployment.experiments[0].state == "CANCELED"
+    assert deployment.submitted[0].state == "CANCELED"
     assert (leftovers, deployment.instances) == ([], {})
 
 
@@ -160,7 +160,7 @@ def test_notice_on_google_cloud_needs_a_spot_instance(deployment: FakeDeployment
     on_demand = PLANNED.__class__(POOL, "g2", "a", "on_demand", 1, 0.4)
     with pytest.raises(StepSkipped, match="no pool with spot instances"):
         check_notice(session, on_demand, StepReport("notice"))
-    assert deployment.experiments == []
+    assert deployment.submitted == []
 
 
 def test_notice_is_skipped_after_a_failed_check_of_the_pool() -> None:
@@ -186,3 +186,10 @@ def test_alarms_count_as_the_worst_result(
         with pytest.raises(error):
             check_alarms(session, step)
     assert step.details["0"] == f"{results[0]}: r"
+
+
+def test_experiment_of_an_interrupted_submission_is_found(deployment: FakeDeployment) -> None:
+    session = deployment.session()
+    deployment.create_experiment()
+    clean_up(session)
+    assert deployment.submitted[0].is_deleted
