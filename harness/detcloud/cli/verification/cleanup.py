@@ -19,6 +19,8 @@ from detcloud.shared.plurals import count_text
 END_SECONDS_MAX: Final = 90.0
 INSTANCES_SECONDS_MAX: Final = 600.0
 _LOOK_SECONDS: Final = 2.0
+# Clouds may list an instance only some seconds after the launch.
+VISIBLE_SECONDS: Final = 15.0
 _NOT_FOUND: Final = 404
 
 
@@ -43,6 +45,9 @@ class Cleanup:
             self._find_experiments()
             for experiment in self.session.experiments:
                 leftovers += self._remove_experiment(experiment, progress)
+            if self.keeps_experiments:
+                # A launch may have been in progress when a step failed.
+                self._wait(lambda: False, VISIBLE_SECONDS, progress)
             leftovers += self._end_instances(step, progress)
         if leftovers:
             raise StepFailed(f"{count_text(len(leftovers), 'object')} left")

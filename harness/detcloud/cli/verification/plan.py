@@ -166,12 +166,14 @@ def _plan_pool(pool: Mapping[str, Any]) -> PlannedPool | str:
     if not spot_first:
         return "the cluster has no offering of the pool yet: try again in two minutes"
     first = spot_first[0]
+    if int(first["slots"]) < 1:
+        return "its instances have no slots: set `cpu_slots_allowed`"
     return PlannedPool(
         str(pool["name"]),
         str(first["instance_type"]),
         str(first["zone"]),
         str(first["market"]),
-        min(2, max(1, int(first["slots"]))),
+        min(2, int(first["slots"])),
         float(first["price_per_hour"]),
         bool(_provider(pool).get("cpu_slots_allowed")),
     )

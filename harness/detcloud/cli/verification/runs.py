@@ -108,6 +108,8 @@ class Watch:
             if (len(found.runs) > run and found.runs[run].started_ms) or self.experiment.has_ended:
                 return found
             is_placed = len(found.runs) > run
+            if not is_placed:
+                self.refuse_failed_boots(pool)
             now, limit = self._phase(pool, found.runs[run].agent if is_placed else "")
             if now != phase:
                 phase, since = now, self.seconds()
@@ -119,7 +121,7 @@ class Watch:
         """Wait until the experiment has ended.
 
         Raises:
-            StepFailed: the experiment runs for too long, or an instance failed to boot.
+            StepFailed: the experiment runs for too long.
         """
         give_up_at = self.seconds() + self.limits.run
         while not self.experiment.has_ended:
@@ -137,15 +139,15 @@ class Watch:
             self.sleep(min(0.2, POLL_SECONDS))
 
     def look_at_pool(self) -> dict[str, Any]:
-        """Return the description of the pool, and record new instances.
-
-        Raises:
-            StepFailed: an instance of the pool failed to boot after the submission.
-        """
+        """Return the description of the pool, and record new instances."""
         pool = self.client.resource_pool(self.pool).data
         for row in pool["instance_list"]:
             if row["id"] not in self.before.instances:
                 self.instances[row["id"]] = row
+        return pool
+
+    def refuse_failed_boots(self, pool: dict[str, Any]) -> None:
+        """Raise StepFailed if an instance of the pool failed to boot after the submission."""
         if boots := boot_texts(pool, self.experiment.created_ms):
             raise StepFailed(boots[0])
         # The output of a failed boot may arrive minutes after the failure.
@@ -154,7 +156,6 @@ class Watch:
                 items = pool["fleet"]["offerings"]
                 message = next(one["message"] for one in items if one["offering"] == offering)
                 raise StepFailed(f"a boot failed: {message}")
-        return pool
 
     def trial(self) -> Trial | None:
         """Return the experiment's trial. Return None before the trial exists."""

@@ -59,10 +59,15 @@ def test_failing_offering_is_not_launched_first() -> None:
     assert make_plan([failing], "aws").pools[0].instance_type == "type0.3"
 
 
-@pytest.mark.parametrize(("slots", "checked"), [(0, 1), (1, 1), (2, 2), (8, 2)])
+@pytest.mark.parametrize(("slots", "checked"), [(1, 1), (2, 2), (8, 2)])
 def test_check_uses_two_slots_where_the_type_has_them(slots: int, checked: int) -> None:
     plan = make_plan([pool("a", offering(0.3, slots=slots))], "aws")
     assert plan.pools[0].slots == checked
+
+
+def test_pool_without_slots_is_left_out() -> None:
+    plan = make_plan([pool("a", offering(0.3)), pool("b", offering(0.1, slots=0))], "aws")
+    assert "no slots" in plan.skipped["b"]
 
 
 def test_notice_is_planned_in_the_cheapest_spot_pool() -> None:
