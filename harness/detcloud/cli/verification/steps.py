@@ -26,6 +26,8 @@ from detcloud.shared.plurals import count_text
 
 # The notice is sent when the trial has trained this many batches.
 BATCHES_MIN: Final = 5
+# The report of a running trial arrives within a minute.
+RESUMPTION_SECONDS_MAX: Final = 180.0
 _RESULTS_KEY: Final = "gpu_check"
 _LOG_LINES_MAX: Final = 15
 Announce = Callable[[str], None]
@@ -227,11 +229,7 @@ def _check_resumption(step: StepReport, watch: Watch, found: TrialRuns, noticed_
     }
     if first.agent == second.agent:
         raise StepFailed(f"the trial resumed on the same machine {first.agent}")
-    _await_batches(watch, batches + 1)
-    trial = watch.trial()
-    assert trial is not None
-    trial.refresh()
-    resumed_at = trial.data["metadata"].get("resumed_at")
+    resumed_at = _await_resumption(watch)
     step.details["resumed at batch"] = resumed_at
     if resumed_at != batches:
         raise StepFailed(f"the trial resumed at batch {resumed_at} instead of {batches}")
@@ -250,6 +248,25 @@ def _await_batches(watch: Watch, batches: int) -> None:
             limit = watch.limits.run
             raise StepFailed(f"the trial did not reach {batches} batches in {limit:g} s")
         watch.pause(f"training to {count_text(batches, 'batch')}")
+
+
+def _await_resumption(watch: Watch) -> int:
+    """Wait until the trial reports the batch at which a later run resumed, and return the batch.
+
+    Return 0 if no report arrived, or if the run started from the beginning.
+    """
+    give_up_at = watch.seconds() + RESUMPTION_SECONDS_MAX
+    while True:
+        trial = watch.trial()
+        assert trial is not None
+        trial.refresh()
+        # The first run reported 0.
+        resumed_at = int(trial.data["metadata"].get("resumed_at") or 0)
+        if resumed_at or watch.seconds() > give_up_at:
+            return resumed_at
+        watch.experiment.refresh()
+        _refuse_end(watch)
+        watch.pause("resuming")
 
 
 def _refuse_end(watch: Watch) -> None:

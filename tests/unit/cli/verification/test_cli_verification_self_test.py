@@ -37,7 +37,7 @@ def test_left_out_alarms_are_not_triggered(report: Report) -> None:
 
 
 def test_interruption_still_removes_everything(report: Report) -> None:
-    class Interrupted(FakeDeployment):
+    class ImpatientUser(FakeDeployment):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
             # The instance boots, and the user presses Ctrl-C once.
@@ -47,7 +47,7 @@ def test_interruption_still_removes_everything(report: Report) -> None:
 
         pressed = False
 
-    deployment = Interrupted()
+    deployment = ImpatientUser()
     assert run_self_test(deployment.session(), report, ())
     assert [(step.name, step.result) for step in report.steps] == [
         (f"pool {POOL}", "failed"),
@@ -79,12 +79,12 @@ def test_own_programs_are_complete(folder: Path) -> None:
 
 
 def test_check_uses_the_slots_and_the_pool_of_the_plan(report: Report) -> None:
-    class Recording(FakeDeployment):
+    class Recorder(FakeDeployment):
         def create_experiment(self, *words: object, **fields: Any) -> Any:
             self.overrides = fields["overrides"]
             return super().create_experiment()
 
-    deployment = Recording()
+    deployment = Recorder()
     planned = replace(PLANNED, slots=2, has_cpu_slots=True)
     run_self_test(deployment.session(), replace(report, plan=Plan((planned,))), ["alarms"])
     assert deployment.overrides[:2] == [
