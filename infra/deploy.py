@@ -9,6 +9,7 @@
     rollback move functions to the previous deployment, or with --forward to the newest
     prune    delete versions of functions that no rollback needs
     destroy  drain, and then remove the stack
+    verify   make a call of the self-test of a deployed cluster
     export   write the stack as Terraform's JSON, with the functions' archives
 
 The settings are a file of Pulumi, `Pulumi.TEAM.yaml`. Paths in the file are relative to the file's
@@ -45,11 +46,21 @@ from infra.stack_program import (
     StackProgram,
 )
 from infra.terraform.export import FILE, NoCounterpart, export
+from infra.verification import PARTS, VerifyFailed, run_part
 
 CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
 PROTECT = f"{PROJECT}:protect"
 BUILT: Final = Path.home() / ".detcloud" / "functions"
+
+EXPECTED: Final = (
+    DeployFailed,
+    DrainFailed,
+    RollbackFailed,
+    PruneFailed,
+    VerifyFailed,
+    pulumi.RunError,
+)
 
 Answer = dict[str, Any]
 
@@ -72,7 +83,7 @@ def main(
         answer = HOWS[options.how](load(options.cloud), options)
     except SettingsInvalid as error:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
-    except (DeployFailed, DrainFailed, RollbackFailed, PruneFailed, pulumi.RunError) as error:
+    except EXPECTED as error:
         return _print_error(str(error))
     except NoCounterpart as error:
         return _print_error(f"Terraform cannot express the stack, which is a bug: {error}")
@@ -261,6 +272,15 @@ def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
     return {"versions": program.prune(options.team, config, _print_progress)}
 
 
+def _verify(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Run the part --part of the self-test of a deployed cluster, and return the part's result.
+
+    Raise VerifyFailed if the cloud refuses, and SettingsInvalid.
+    """
+    verifier = program.open_verifier(options.team, _given_config(program, options))
+    return dict(run_part(verifier, options.part, options.instance, options.role, options.provider))
+
+
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Drain the cluster, delete the stack and return the remaining resources in all clouds.
 
@@ -430,6 +450,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--key", action="store_true")
     parser.add_argument("--forward", action="store_true")
     parser.add_argument("--remove", action="store_true")
+    parser.add_argument("--part", choices=PARTS, default=PARTS[0])
+    parser.add_argument("--instance", action="append", default=[], metavar="ZONE/ID")
+    parser.add_argument("--role", default="")
+    parser.add_argument("--provider", action="append", default=[], metavar="JSON")
     return parser.parse_args(arguments)
 
 
@@ -443,6 +467,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "rollback": _rollback,
     "prune": _prune,
     "destroy": _destroy,
+    "verify": _verify,
     "export": _export,
 }
 

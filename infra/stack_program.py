@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.findings import Finding
 from infra.terraform.provider import TerraformProvider
+from infra.verification import StackVerifier
 
 # Pulumi's project; names of settings begin with `detcloud:`.
 PROJECT = "detcloud"
@@ -140,6 +141,8 @@ class StackProgram:
 
     Raises PruneFailed and RollbackFailed.
     """
+    open_verifier: Callable[[str, Mapping[str, object]], StackVerifier]
+    """Returns the calls of the cloud for the self-test of a deployed cluster."""
     stores: frozenset[str]
     """Pulumi's types of resources that lose data when deleted or replaced."""
     archives: FunctionArchives

@@ -1,9 +1,9 @@
 """The IAM policy with the minimal permissions for deploying a team's stack.
 
 It covers creating, reading, changing and deleting each type of resource in a stack, and the calls
-of `check`, `rollback` and `destroy`. `infra/aws/deployer_policy.json` is the policy of the team
-`TEAM`; `python -m infra.aws.deployer` regenerates the file. `detcloud deploy policy aws` prints a
-team's own policy.
+of `check`, `rollback`, `verify` and `destroy`. `infra/aws/deployer_policy.json` is the policy of
+the team `TEAM`; `python -m infra.aws.deployer` regenerates the file. `detcloud deploy policy aws`
+prints a team's own policy.
 """
 
 import json
@@ -216,6 +216,11 @@ DESTROY_NEEDS: Final = (
     "lambda: DeleteFunctionConcurrency PutFunctionConcurrency",
     "tag: GetResources",
 )
+VERIFY_NEEDS: Final = (
+    "cloudwatch: DescribeAlarmHistory DescribeAlarms SetAlarmState",
+    "ec2: DescribeInstances DescribeSpotPriceHistory TerminateInstances",
+    "lambda: InvokeFunction",
+)
 # Actions that accept no resource in a policy, or that read resources of other owners.
 _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
@@ -231,6 +236,9 @@ _ABOUT_NOTHING: Final = (
     "sns: GetSubscriptionAttributes Unsubscribe",
     "tag: GetResources",
 )
+# Services that share a statement. An action of a service never fits a resource of another service,
+# and each statement counts towards the policy's size.
+_WATCHED: Final = ("cloudwatch", "events", "sns", "sqs")
 # Actions with their own statements.
 _SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
 _CREATORS: Final = ("Create", "Allocate", "Authorize")
@@ -244,9 +252,10 @@ def split_actions(needs: Iterable[str]) -> Iterator[str]:
 
 
 def actions_needed() -> frozenset[str]:
-    """Return all SERVICE:ACTION that deploy, check, rollback and destroy may call."""
+    """Return all SERVICE:ACTION that deploy, check, rollback, verify and destroy may call."""
     texts = [text for needs in NEEDS.values() for text in needs]
-    return frozenset(split_actions((*texts, *CHECK_NEEDS, *ROLLBACK_NEEDS, *DESTROY_NEEDS)))
+    others = (*CHECK_NEEDS, *ROLLBACK_NEEDS, *VERIFY_NEEDS, *DESTROY_NEEDS)
+    return frozenset(split_actions((*texts, *others)))
 
 
 def check_actions() -> frozenset[str]:
@@ -255,7 +264,7 @@ def check_actions() -> frozenset[str]:
     A deployment works without these permissions.
     """
     texts = [text for needs in NEEDS.values() for text in needs]
-    others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
+    others = split_actions((*texts, *ROLLBACK_NEEDS, *VERIFY_NEEDS, *DESTROY_NEEDS))
     return frozenset(split_actions(CHECK_NEEDS)) - frozenset(others)
 
 
@@ -278,10 +287,18 @@ def deployer_policy(settings: Settings) -> Document:
     ec2, key, dns = (services.pop(name) for name in ("ec2", "kms", "route53"))
     front, firewall = services.pop("cloudfront"), services.pop("wafv2")
     places = _places(names)
+    watched = {service: services.pop(service) for service in _WATCHED}
     statements = [
         _statement(service.capitalize(), actions, places[service])
         for service, actions in services.items()
     ]
+    statements.append(
+        _statement(
+            "Watch",
+            [action for actions in watched.values() for action in actions],
+            [place for service in watched for place in places[service]],
+        )
+    )
     statements += [_statement("Look", anywhere, ["*"]), *_network(names, ec2)]
     statements += _roles(settings)
     if settings.kms_key:

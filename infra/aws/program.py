@@ -22,6 +22,7 @@ from infra.aws.rollback import move_functions
 from infra.aws.settings import Settings, launcher_of, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
+from infra.aws.verification import AwsVerifier
 from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding, Unknown
@@ -216,6 +217,15 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     return prune_versions(settings.names, aws_clients(settings.region), progress)
 
 
+def open_verifier(team: str, stack_config: Mapping[str, object]) -> AwsVerifier:
+    """Return the self-test's calls of AWS with the deployer's credentials. Raise SettingsInvalid.
+
+    AWS is not called.
+    """
+    settings = _read_settings(team, stack_config)
+    return AwsVerifier(settings.names, aws_clients(settings.region))
+
+
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     """Return the checked settings. Raise SettingsInvalid, also if they exceed a limit of AWS."""
     settings = parse_settings(team, setting_texts(stack_config))
@@ -256,6 +266,7 @@ PROGRAM = StackProgram(
     find_leftovers=find_leftovers,
     rollback=rollback,
     prune=prune,
+    open_verifier=open_verifier,
     trust_commands=REMOTE_COMMANDS.trust_commands,
     find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,
     find_dropped_accounts=REMOTE_COMMANDS.find_dropped_accounts,

@@ -1,9 +1,9 @@
 """The custom role with the minimal permissions for deploying a team's stack.
 
 The role covers creating, reading, changing and deleting each type of resource in a stack, and the
-calls of `check`, `destroy` and `rollback`. `infra/gcp/deployer_role.yaml` is the role for `gcloud
-iam roles create --file`; `python -m infra.gcp.deployer` regenerates the file. `detcloud deploy
-policy gcp` prints the role.
+calls of `check`, `destroy`, `rollback` and `verify`. `infra/gcp/deployer_role.yaml` is the role for
+`gcloud iam roles create --file`; `python -m infra.gcp.deployer` regenerates the file. `detcloud
+deploy policy gcp` prints the role.
 """
 
 import sys
@@ -126,6 +126,10 @@ DESTROY_NEEDS: Final = (
     "compute.instances: delete list",
     "run.services: update",
 )
+VERIFY_NEEDS: Final = (
+    "compute.instances: delete list simulateMaintenanceEvent",
+    "monitoring.alertPolicies: list",
+)
 # Needed on subnetworks of another project, which this role does not cover: to use a subnetwork, and
 # to grant the use to the cluster's tick.
 USE_SUBNETWORK: Final = "compute.subnetworks.use"
@@ -152,7 +156,7 @@ def permissions_needed() -> frozenset[str]:
     """
     texts = [text for kind, needs in NEEDS.items() for text in needs if "billing" not in kind]
     others = (*BUILD_NEEDS, *CHECK_NEEDS, *DELIVERY_NEEDS, *DESTROY_NEEDS, *ROLLBACK_NEEDS)
-    return frozenset(split_permissions((*texts, *others)))
+    return frozenset(split_permissions((*texts, *others, *VERIFY_NEEDS)))
 
 
 def render_role() -> str:

@@ -32,6 +32,7 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
+from infra.gcp.verification import GcpVerifier
 from infra.image_checks import check_images
 from infra.program_checks import (
     check_pools,
@@ -265,6 +266,16 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     return prune_revisions(names, RestApi(names.project), progress)
 
 
+def open_verifier(team: str, stack_config: Mapping[str, object]) -> GcpVerifier:
+    """Return the self-test's calls of Google with the deployer's credentials. Raise
+    SettingsInvalid.
+
+    Google is not called.
+    """
+    settings = _read_settings(team, stack_config)
+    return GcpVerifier(settings.names, RestApi(settings.project))
+
+
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     """Return the checked settings. Raise SettingsInvalid."""
     return parse_settings(team, setting_texts(stack_config))
@@ -319,6 +330,7 @@ PROGRAM: Final = StackProgram(
     find_leftovers=find_leftovers,
     rollback=rollback,
     prune=prune,
+    open_verifier=open_verifier,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

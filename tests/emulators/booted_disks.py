@@ -22,18 +22,25 @@ _QUIET = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"
 [ "$(basename "$0")" != "$FAILING_COMMAND" ] || { echo "$FAILING_COMMAND: it is broken"; exit 6; }
 """
+# The boot script expects the driver of the instance type's GPU. The agent finds no GPU, since this
+# machine may have none.
+_NVIDIA_SMI = """#!/bin/sh
+case "$*" in *=driver_version,uuid*) echo "580.95.05, GPU-0" ;; *) exit 9 ;; esac
+"""
 _ID = "#!/bin/sh\nexit 1\n"
 # The metadata address is not reachable here, and curl may not be installed.
 _CURL = """#!{python}
 import argparse, os, sys, time, urllib.error, urllib.request
 parser = argparse.ArgumentParser()
-for flag in ("-f", "-s", "-S", "-L", "--retry-all-errors", "--retry-connrefused"):
+flags = ("-f", "-s", "-S", "-L", "--retry-all-errors", "--retry-connrefused", "--insecure")
+for flag in flags:
     parser.add_argument(flag, action="store_true")
-for name in ("--retry", "--retry-delay"):
+for name in ("--retry", "--retry-delay", "--max-time"):
     parser.add_argument(name, type=int, default=0)
 parser.add_argument("-X", default="GET")
 parser.add_argument("-H", action="append", default=[])
-parser.add_argument("-o")
+parser.add_argument("-o", "--output", dest="o")
+parser.add_argument("--dump-header", choices=["-"])
 parser.add_argument("-d", choices=["@-"])
 parser.add_argument("url")
 asked = parser.parse_args()
@@ -44,13 +51,18 @@ body = sys.stdin.buffer.read().strip() if asked.d else None
 request = urllib.request.Request(url, body, headers, method="POST" if asked.d else asked.X)
 for left in range(asked.retry, -1, -1):
     try:
-        content = urllib.request.urlopen(request, timeout=30).read()
+        answer = urllib.request.urlopen(request, timeout=asked.max_time or 30)
         break
     except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) and not asked.f:
+            answer = error
+            break
         if not left:
             sys.exit(f"curl: {{error}}")
         time.sleep(asked.retry_delay or 1)
-(open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(content)
+if asked.dump_header:
+    print(f"HTTP/1.1 {{answer.status}}", answer.headers, sep="\\r\\n", flush=True)
+(open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(answer.read())
 """
 # No container engine exists here: trials are processes.
 _SYSTEMCTL = """#!{python}
@@ -133,6 +145,8 @@ class Disks:
         scripts = {name: _QUIET for name in QUIET} | {
             "id": _ID,
             "journalctl": _QUIET,
+            "nvidia-ctk": _QUIET,
+            "nvidia-smi": _NVIDIA_SMI,
             "curl": _CURL.format(metadata=METADATA, python=sys.executable),
             "systemctl": _SYSTEMCTL.format(python=sys.executable),
             # The machine image's Python has torch; here the environment of the tests has torch.

@@ -38,6 +38,7 @@ NO_OPERATIONS = {
     "budgets:ModifyBudget",
     "budgets:ViewBudget",
     "iam:PassRole",
+    "lambda:InvokeFunction",
     "logs:CreateLogDelivery",
     "logs:DeleteLogDelivery",
     "logs:GetLogDelivery",

@@ -409,6 +409,15 @@ _CLUSTER = (
             ("destroy", f"delete a team's cluster on {cloud.title}, with all its data"),
         )
     ),
+    *(
+        Command(
+            "deploy",
+            f"verify {cloud.name}",
+            f"test a deployed cluster on {cloud.title}, for a few cents",
+            "deploy_verify",
+        )
+        for cloud in CLOUDS
+    ),
     Command("deploy", "export", "export a team's cluster for Terraform", "deploy", is_local=True),
 )
 

@@ -1,0 +1,1 @@
+"""The self-test of a deployed cluster: `detcloud deploy verify`."""

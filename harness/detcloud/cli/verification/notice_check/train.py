@@ -1,0 +1,25 @@
+"""Counts batches, and saves the count in a checkpoint when the trial is asked to stop."""
+
+import time
+
+from detcloud import core
+
+with core.init() as context:
+    steps = 0
+    if context.info.latest_checkpoint:
+        with context.checkpoint.restore_path(context.info.latest_checkpoint) as folder:
+            steps = int((folder / "batches").read_text())
+    # A later run replaces the number.
+    context.train.set_metadata({"resumed_at": steps})
+    for operation in context.searcher.operations():
+        while steps < operation.length and not context.preempt.should_preempt():
+            time.sleep(0.2)
+            steps += 1
+            if steps % 5 == 0:
+                context.train.report_training_metrics(steps, {"batches": steps})
+        with context.checkpoint.store_path({"steps_completed": steps}) as (folder, _):
+            (folder / "batches").write_text(str(steps))
+        if steps < operation.length:
+            break
+        context.train.report_validation_metrics(steps, {"batches": steps})
+        operation.complete(steps)

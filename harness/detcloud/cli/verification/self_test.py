@@ -1,0 +1,51 @@
+"""The order of the steps of a self-test, with the cleanup in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from detcloud.cli.verification.cleanup import Cleanup
+from detcloud.cli.verification.report import Report
+from detcloud.cli.verification.runs import read_before
+from detcloud.cli.verification.steps import (
+    Session,
+    add_boot_logs,
+    check_alarms,
+    check_notice,
+    check_pool,
+    refuse_failed_pool,
+    run_step,
+)
+
+
+def run_self_test(session: Session, report: Report, skipped: Collection[str]) -> bool:
+    """Run all steps, and the cleanup in any case. Return whether Ctrl-C interrupted a step."""
+    steps, plan = report.steps, report.plan
+    for pool in plan.pools:
+        session.before[pool.pool] = read_before(session.client.resource_pool(pool.pool).data)
+    was_interrupted = False
+    try:
+        for pool in plan.pools:
+            with run_step(f"pool {pool.pool}", steps, session.announce) as step:
+                check_pool(session, pool, step)
+        if plan.notice_pool is not None:
+            with run_step(
+                f"notice in pool {plan.notice_pool.pool}", steps, session.announce
+            ) as step:
+                refuse_failed_pool(steps, plan.notice_pool.pool)
+                check_notice(session, plan.notice_pool, step)
+        if "alarms" not in skipped:
+            with run_step("alarms", steps, session.announce) as step:
+                check_alarms(session, step)
+    except KeyboardInterrupt:
+        was_interrupted = True
+    finally:
+        cleanup = Cleanup(session, keeps_experiments=report.has_failed)
+        try:
+            with run_step("cleanup", steps, session.announce) as step:
+                cleanup.run(step, report.leftovers)
+        except KeyboardInterrupt:
+            was_interrupted = True
+            report.leftovers += cleanup.unfinished_lines()
+        add_boot_logs(session, steps)
+    return was_interrupted
