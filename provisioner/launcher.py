@@ -132,7 +132,8 @@ class Launcher:
         - LAUNCHED: commit the instances as STARTING rows and the offering's new health, and delete
           the intent.
         - FAILED, after a definite error, or without an error and an instance: commit the offering's
-          health with a back-off, and delete the intent. THROTTLED, after throttling, likewise.
+          health with a back-off, and delete the intent. THROTTLED, after throttling:
+          the same writes.
         - OPEN, without a definite response: commit nothing. The intent stays.
 
         Cloud errors are recorded in the pass and not raised. A launch in progress sets

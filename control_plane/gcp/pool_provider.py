@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     field_validator,
     model_validator,
@@ -16,7 +15,6 @@ from pydantic import (
 
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.providers import (
-    Folder,
     Folders,
     OfferingConfig,
     Provider,
@@ -48,8 +46,8 @@ from control_plane.gcp.machine_types import (
     parse_instance_type,
     slots_of,
 )
+from control_plane.gcp.nfs_shares import NfsShare, NfsShares
 from control_plane.gcp.zones import region_of
-from control_plane.text_forms import text_form
 
 _LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
@@ -64,7 +62,6 @@ _FIELDS_FOR_PROPERTIES: Final[Mapping[str, str]] = {
     "serviceAccounts": "service_account",
     "name": "name_prefix",
 }
-NFS_VERSION_DEFAULT: Final = "3"
 _STARTUP_SCRIPT: Final = "startup-script"
 
 
@@ -88,17 +85,6 @@ def _check_label_value(value: str) -> str:
     return value
 
 
-NfsServer = Annotated[
-    str,
-    Field(
-        pattern=text_form(
-            r"^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$",
-            "the name or the address of a server, like 10.0.0.2",
-        )
-    ),
-]
-# YAML parses both versions as numbers.
-NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
 LabelValue = Annotated[str, AfterValidator(_check_label_value)]
 
@@ -114,24 +100,6 @@ class NetworkConfig(Section):
     """Whether an instance gets a public address in this network. Without a public address, the
     instance reaches the cluster through Cloud NAT.
     """
-
-
-class NfsShare(Section):
-    """A share of an NFS server, for example of Filestore, that Compute Engine instances mount at
-    boot.
-    """
-
-    server: NfsServer
-    """The address or the name of the server, which the instances' network reaches."""
-    share: Folder
-    """The path that the server exports."""
-    folder: Folder
-    """The folder where the share is mounted. Trials may mount this folder, or folders in it."""
-    version: NfsVersion = NFS_VERSION_DEFAULT
-    """The version of NFS; Filestore's zonal, regional and enterprise tiers also have 4.1."""
-
-
-NfsShares = Annotated[tuple[NfsShare, ...], Field(strict=False, max_length=8)]
 
 
 class AccountConfig(Section):

@@ -249,7 +249,7 @@ class GceCloud:
         ends = read_ends(self._api, settings.project, asked) if asked else {}
         return [
             *(_with_end(instance, ends.get(instance.id)) for instance in instances),
-            *(_with_end(_terminated(item), ends[item.id]) for item in gone if item.id in ends),
+            *(_with_end(_mark_terminated(item), ends[item.id]) for item in gone if item.id in ends),
         ]
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -474,7 +474,7 @@ def _with_end(instance: CloudInstance, operation: EndOperation | None) -> CloudI
     return replace(instance, end=operation.end, notice_ms=notice_ms)
 
 
-def _terminated(instance: CloudInstance) -> CloudInstance:
+def _mark_terminated(instance: CloudInstance) -> CloudInstance:
     """Return the instance with the status TERMINATED."""
     return replace(instance, status=InstanceStatus.TERMINATED)
 

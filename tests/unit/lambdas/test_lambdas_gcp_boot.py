@@ -20,7 +20,7 @@ from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
-from control_plane.gcp.pool_provider import NFS_VERSION_DEFAULT
+from control_plane.gcp.nfs_shares import NFS_VERSION_DEFAULT
 from detcloud.agent.options import STOP_SECONDS
 from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 from lambdas.gcp.boot import startup_script
