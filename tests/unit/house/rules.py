@@ -95,7 +95,7 @@ PURE_FILES = (
 )
 # A cloud's section of the configuration, and the tables of instance types for the check.
 POOL_PROVIDER = "/pool_provider.py"
-SECTIONS = (POOL_PROVIDER, "/machine_sections.py")
+SECTIONS = (POOL_PROVIDER, "/machine_sections.py", "/nfs_shares.py")
 CATALOGUES = (
     *("/default_image.py", "/default_type.py"),
     *("/instance_types.py", "/machine_prices.py", "/machine_types.py"),
