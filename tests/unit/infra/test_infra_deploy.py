@@ -475,3 +475,8 @@ def test_check_and_export_refuse_a_pool_in_a_wrong_region(run: Run, settings: Pa
         code, answer = run(how, f"--output={settings.parent / 'out'}")
         assert code == 1
         assert "provider.region is eu-west-1: expected us-east-1" in answer["error"]
+
+
+def test_verify_runs_a_part_of_the_self_test(run: Run) -> None:
+    code, answer = run("verify", "--part=place")
+    assert (code, answer["account"], answer["region"]) == (0, "111111111111", "us-east-1")
