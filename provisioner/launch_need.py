@@ -52,9 +52,10 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
 
     The waiting requests are the pool's pending work and the work on instances with a notice. A
     demand with a hold reason has no waiting requests. The pool's minimum adds no launches here.
-    Only offerings without a back-off are launched. Requests on single instances and zero-slot
-    requests may exceed `most` of the result. While the API is down, launches are computed too, but
-    without the drains for the overdue request.
+    Only offerings without a back-off are launched. Jobs that wait for spot capacity get no
+    launches. An overdue request gets no launches if drains will make room for it. Requests on
+    single instances and zero-slot requests may exceed `most` of the result. While agents cannot
+    reach the cluster's API, launches are computed too, but without drains for the overdue request.
     """
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     usable = offerings.usable_offerings(settings, snapshot.offerings, draft.health, snapshot.now_ms)

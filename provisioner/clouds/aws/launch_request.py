@@ -281,7 +281,11 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
 
 
 def _card_fields(index: int, kind: str) -> dict[str, Any]:
-    """Return the fields of an interface of type `kind` on network card `index`."""
+    """Return the fields NetworkCardIndex and InterfaceType of an interface of type `kind` on card
+    `index`.
+
+    The caller adds DeviceIndex.
+    """
     return {"NetworkCardIndex": index, "InterfaceType": kind}
 
 

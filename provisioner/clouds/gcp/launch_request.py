@@ -344,7 +344,11 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 
 
 def _check_default_image(name: str, settings: GceSettings) -> None:
-    """Raise ConfigurationError if the default image does not run on an instance type."""
+    """Raise ConfigurationError if the default image does not run on an instance type.
+
+    An image that the settings name is not read: the caller checks only launches of the default
+    image. `settings` have the descriptions of machine types.
+    """
     if problem := find_image_problem(name, settings.machine_types):
         raise ConfigurationError(f"{name} cannot boot: {problem.text}; {problem.remedy}")
 

@@ -54,8 +54,8 @@ class OfferingPrices:
     def _price(self, offering: Offering, settings: GceSettings) -> float:
         """Return an offering's hourly price in dollars with disk and address, or 0 if unknown.
 
-        The list price alone counts if the price of the disk is unknown. The address counts if the
-        settings give instances a public address. The result is rounded to 6 digits. Raises
+        A disk with an unknown price counts as 0. The address counts if the settings give instances
+        a public address. A type with an unknown price gives 0, whatever the disk costs. The result is rounded to 6 digits. Raises
         ConfigurationError if no region is known.
         """
         region = settings.place
