@@ -359,10 +359,12 @@ def _instances_for_single(
 
     Pack the requests, the largest first, into starting instances in `capacity` whose market the
     request accepts, and the rest into new instances of `market`. New instances serve every request
-    of `shapes`, so the caller leaves out shapes that do not accept `market`. Reduce the free slots of the starting instances; `served` is
-    unchanged. Skip requests with 0 slots or more than `size`, the requests that `served` counts,
-    and connected instances, which the scheduler has already offered to these requests. Limits on
-    the number of instances do not matter.
+    of `shapes`, so the caller leaves out shapes that do not accept `market`.
+
+    Reduce the free slots of the starting instances; `served` is unchanged. Skip requests with 0
+    slots or more than `size`, the requests that `served` counts, and connected instances, which the
+    scheduler has already offered to these requests. Limits on the number of instances do not
+    matter.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []

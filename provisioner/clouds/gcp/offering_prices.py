@@ -55,8 +55,8 @@ class OfferingPrices:
         """Return an offering's hourly price in dollars with disk and address, or 0 if unknown.
 
         A disk with an unknown price counts as 0. The address counts if the settings give instances
-        a public address. A type with an unknown price gives 0, whatever the disk costs. The result is rounded to 6 digits. Raises
-        ConfigurationError if no region is known.
+        a public address. A type with an unknown price gives 0, whatever the disk costs. The result
+        is rounded to 6 digits. Raises ConfigurationError if no region is known.
         """
         region = settings.place
         price = self._prices.instance_hour(
