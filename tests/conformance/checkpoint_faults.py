@@ -154,13 +154,14 @@ def _train_impatiently(
     """Train as usual, but abandon a silent store early."""
     import google.cloud.storage.retry as gcs_retry
 
-    from detcloud.shared import azure, gcs, s3, s3_client
+    from detcloud.shared import azure, gcs, s3_client, s3_reading, s3_writing
 
     seconds, attempts = SILENCE_SECONDS_MAX, SILENT_ATTEMPTS_MAX
     impatient = gcs_retry.DEFAULT_RETRY.with_timeout(seconds * attempts)
     with (
         patch.multiple(s3_client, READ_SECONDS_MAX=seconds, ATTEMPTS_MAX=attempts),
-        patch.object(s3, "ATTEMPTS_MAX", attempts),
+        patch.object(s3_reading, "ATTEMPTS_MAX", attempts),
+        patch.object(s3_writing, "ATTEMPTS_MAX", attempts),
         patch.multiple(azure, READ_SECONDS_MAX=seconds, RETRIES_MAX=attempts - 1),
         patch.multiple(gcs, SECONDS_MAX=seconds, ATTEMPTS_MAX=attempts),
         patch.object(gcs_retry, "DEFAULT_RETRY", impatient),
