@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from detcloud.cli.verification.check_programs import STAND_IN, CheckSettings, new_label
 from detcloud.cli.verification.plan import make_plan
 from detcloud.cli.verification.report import Report
@@ -78,6 +80,8 @@ class Calls:
         return dict(run_part(self.verifier, part, list(instances), role, list(providers)))
 
 
+# The self-test on AWS is in the gate; this test of Google's calls takes longer.
+@pytest.mark.nightly
 def test_self_test_preempts_a_machine_and_leaves_nothing(deployment: GcpDeployment) -> None:
     before = set(deployment.project.machines)
     policies = [
