@@ -19,7 +19,7 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
-    image_finding,
+    image_findings,
     refuse_same_folders,
 )
 from control_plane.config.section import Section, refuse, refuse_at, with_defaults
@@ -281,15 +281,8 @@ class AwsProvider(Provider):
 
         Yield nothing if the section names an image.
         """
-        if self.image_id:
-            return
-        named: list[tuple[Loc, str]] = [
-            (("offerings", place, "instance_type"), offering.instance_type)
-            for place, offering in enumerate(self.offerings)
-        ]
-        for loc, name in named or [(("instance_type",), self.instance_type)]:
-            if problem := find_image_problem(name):
-                yield image_finding(loc, name, problem)
+        if not self.image_id:
+            yield from image_findings(self.offerings, self.instance_type, find_image_problem)
 
     def default_type_fields(self) -> dict[str, Any]:
         """Return `instance_type` for a section that names no type, or else {}."""

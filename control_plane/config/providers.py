@@ -7,7 +7,7 @@ sections.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -52,11 +52,6 @@ ReferenceSections = tuple[tuple[str, str, type[Section]], ...]
 """The sections inside a provider's section, for the reference: title, path in words, and model."""
 
 
-def image_finding(loc: Loc, name: str, problem: ImageProblem) -> Finding:
-    """Return the finding at `loc` about an instance type that the default image cannot boot."""
-    return Finding(loc, f"cannot boot {name}: {problem.text}", problem.remedy, name)
-
-
 class OfferingConfig(Section):
     """A kind of instance that a pool may launch: instance type, zone and market."""
 
@@ -87,6 +82,27 @@ class OfferingConfig(Section):
 
 
 Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
+
+
+def image_findings(
+    offerings: Sequence[OfferingConfig],
+    default_type: str,
+    find_problem: Callable[[str], ImageProblem | None],
+) -> Iterator[Finding]:
+    """Yield a finding for each instance type of a section that the default image cannot boot.
+
+    Args:
+        offerings: the section's offerings. Without offerings, `default_type` is launched.
+        default_type: the type of the field `instance_type`.
+        find_problem: returns why the default image cannot boot a type, or None.
+    """
+    named: list[tuple[Loc, str]] = [
+        (("offerings", place, "instance_type"), offering.instance_type)
+        for place, offering in enumerate(offerings)
+    ]
+    for loc, name in named or [(("instance_type",), default_type)]:
+        if problem := find_problem(name):
+            yield Finding(loc, f"cannot boot {name}: {problem.text}", problem.remedy, name)
 
 
 class Provider(Section):

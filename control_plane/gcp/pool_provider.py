@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
 from pydantic import (
@@ -21,7 +22,7 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
-    image_finding,
+    image_findings,
     refuse_same_folders,
 )
 from control_plane.config.section import CarriedMap, Section, refuse, refuse_at, with_defaults
@@ -322,15 +323,9 @@ class GcpProvider(Provider):
 
         Yield nothing if the section names an image.
         """
-        if self.boot_disk_source_image:
-            return
-        named: list[tuple[Loc, str]] = [
-            (("offerings", place, "instance_type"), offering.instance_type)
-            for place, offering in enumerate(self.offerings)
-        ]
-        for loc, name in named or [(("instance_type",), self.default_type)]:
-            if problem := find_image_problem(name, self.described_types):
-                yield image_finding(loc, name, problem)
+        if not self.boot_disk_source_image:
+            find_problem = partial(find_image_problem, described=self.described_types)
+            yield from image_findings(self.offerings, self.default_type, find_problem)
 
     def default_type_fields(self) -> dict[str, Any]:
         """Return the whole `instance_type` for a section without a machine type, or else {}."""
