@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
@@ -171,7 +172,7 @@ def measure_copies(source: torch.Tensor, figures: Figures) -> None:
         target = torch.empty(source.shape, pin_memory=name == "pinned")
         seconds = seconds_of_call(
             source.device,
-            lambda target=target: target.copy_(source, non_blocking=True),  # type: ignore[misc]
+            partial(target.copy_, source, non_blocking=True),
         )
         figures[f"{name}_gb_per_second"] = source.numel() * 4 / GB / seconds
 
@@ -264,8 +265,10 @@ def check_store(machine: Machine, figures: Figures) -> None:
     for number in range(STORED_FILES):
         (source / f"file{number}").write_bytes(os.urandom(size // STORED_FILES))
     if url is None:
-        reference, upload = _timed(lambda: trial.checkpoint.upload(source, {"steps_completed": 1}))
-        _, download = _timed(lambda: trial.checkpoint.download(reference, fetched))
+        reference, upload = _time_call(
+            lambda: trial.checkpoint.upload(source, {"steps_completed": 1})
+        )
+        _, download = _time_call(lambda: trial.checkpoint.download(reference, fetched))
     else:
         upload, download = _transfer(open_store(url), source, fetched)
     figures["megabytes"] = size / 1e6
@@ -298,8 +301,8 @@ def _transfer(store: Any, source: Path, fetched: Path) -> tuple[float, float]:
     """Return the seconds of storing and of fetching all files, and delete the stored files."""
     keys = {f"gpu-check/{uuid.uuid4()}/{path.name}": path for path in source.iterdir()}
     try:
-        _, upload = _timed(lambda: [store.put(key, path) for key, path in keys.items()])
-        _, download = _timed(
+        _, upload = _time_call(lambda: [store.put(key, path) for key, path in keys.items()])
+        _, download = _time_call(
             lambda: [store.get(key, fetched / path.name) for key, path in keys.items()]
         )
     finally:
@@ -308,7 +311,7 @@ def _transfer(store: Any, source: Path, fetched: Path) -> tuple[float, float]:
     return upload, download
 
 
-def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
+def _time_call(action: Callable[[], Any]) -> tuple[Any, float]:
     """Return the result of a call and its duration in seconds."""
     began = time.perf_counter()
     result = action()

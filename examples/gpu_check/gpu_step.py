@@ -36,8 +36,10 @@ class Step:
     figures: Figures = field(default_factory=dict)
 
     def line(self) -> str:
-        told = [f"{key} {shown(value)}" for key, value in self.figures.items() if is_plain(value)]
-        details = "; ".join(filter(None, (self.reason, ", ".join(told))))
+        texts = [
+            f"{key} {figure_text(value)}" for key, value in self.figures.items() if is_plain(value)
+        ]
+        details = "; ".join(filter(None, (self.reason, ", ".join(texts))))
         return f"{self.name:<12} {self.result:<8} {self.seconds:>6.1f} s  {details}".rstrip()
 
 
@@ -161,7 +163,7 @@ def is_plain(value: object) -> bool:
     return isinstance(value, int | float | str)
 
 
-def shown(value: Any) -> str:
+def figure_text(value: Any) -> str:
     """Return a figure as text, with three significant digits for fractions."""
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
