@@ -31,6 +31,8 @@ AREA ?=
 JOURNEY ?=
 # Options of `make cuda`, such as --gpus 8.
 GPU_CHECK ?=
+GPU_CHECK_FILE := dist/gpu_check.pyz
+GPU_CHECK_SOURCES := $(wildcard examples/gpu_check/*.py)
 RELEASE ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 # KEEP=1 leaves the demo's cluster running.
@@ -140,8 +142,14 @@ demo-processes: $(CORE)
 	$(DETCLOUD) up --slots 2 && \
 	$(DETCLOUD) create examples/digits/two_processes.yaml examples/digits --follow
 
-cuda: $(CORE)
-	@$(BIN)/python examples/gpu_check/gpu_check.py $(GPU_CHECK)
+cuda: $(CORE) $(GPU_CHECK_FILE)
+	@$(BIN)/python $(GPU_CHECK_FILE) $(GPU_CHECK)
+
+# A program of one file, to copy to a machine that has a GPU and torch.
+$(GPU_CHECK_FILE): $(GPU_CHECK_SOURCES) | $(CORE)
+	@mkdir -p $(@D)/gpu_check
+	@cp $(GPU_CHECK_SOURCES) $(@D)/gpu_check
+	@$(BIN)/python -m zipapp --python '/usr/bin/env python3' --output $@ $(@D)/gpu_check
 
 tour: $(CORE)
 	@$(BIN)/python -m tests.tour $(JOURNEY)

@@ -27,7 +27,9 @@ from gpu_step import (
     synchronize,
 )
 
-PROGRAM = Path(__file__).with_name("gpu_check.py")
+FOLDER = Path(__file__).parent
+# A packed check is one file, and Python runs the file like a folder.
+PROGRAM = FOLDER if FOLDER.is_file() else FOLDER / "gpu_check.py"
 CHILD_SECONDS_MAX = 120.0
 # The pattern of a tensor that is summed over all ranks. Sums are exact in fp32.
 PERIOD = 1021

@@ -3,7 +3,10 @@
 import importlib
 import json
 import os
+import subprocess
+import sys
 import threading
+import zipapp
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -459,6 +462,19 @@ def test_two_processes_sum_with_gloo(tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.end_to_end
+def test_a_packed_check_starts_its_processes(tmp_path: Path) -> None:
+    packed, document = tmp_path / "gpu_check.pyz", tmp_path / "steps.json"
+    zipapp.create_archive(EXAMPLE, packed)
+    words = ["--cpu", "--only", "collectives", "--json", str(document)]
+    ran = subprocess.run(
+        [sys.executable, str(packed), *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    [step] = json.loads(document.read_text())["steps"]
+    assert (step["name"], step["result"]) == ("collectives", "ok")
+
+
 def test_a_failed_process_fails_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "program.py"
     program.write_text(
