@@ -47,6 +47,7 @@ def disrupt_instances(draft: DraftPlan) -> None:
     _drain_recommended(draft)
     need = assess_need(draft)
     _drain_for_overdue(draft, need.overdue)
+    _mark_spare(draft)
     _drain_idle(draft, need)
     _disrupt_excess(draft)
 
@@ -141,19 +142,19 @@ def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, s
 
 
 def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
-    """Drain idle instances in the draft that no pending request will use, the dearest first.
+    """Drain instances in the draft that were idle or spare for long enough (`_idle_drain_reason`).
 
-    An instance drains if it was idle for `idle_ms_max`. An idle instance that takes work also
-    drains if its size had a spare instance for that long and the on-demand share stays. The pool's
-    minimum stays, unless its instances use up room that waiting requests need. An instance that
-    takes no new work, or is announced to end, drains after `idle_ms_max` in any case. Zero-slot
-    requests keep no instance. Of equal prices, the longest idle instance goes first.
+    An instance that accepts work (`is_capacity`) must also meet both conditions:
 
-    Each drain uses up one of the draft's `tokens`; without a token left, an instance stays. Also
-    update the draft's marks, the times since when instances are spare.
+    - No pending request will use the instance (`_count_unneeded_idle`).
+    - The pool keeps its minimum of instances, or a waiting request needs the room of an instance of
+      this size (`_sizes_in_the_way`).
+
+    The dearest instance goes first; of equal prices, the longest idle. Each drain uses up one of
+    the draft's `tokens`; without a token left, an instance stays. The drain of an instance that
+    accepts work also removes the oldest spare mark of its size from the draft.
     """
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
-    _mark_spare(draft)
     idle = (row for row in draft.rows_in(*ACTIVE) if row.idle_ms is not None)
     for row in sorted(
         idle, key=lambda item: (-item.offering.price_per_hour, item.idle_ms or 0, item.id)
@@ -192,9 +193,10 @@ def _idle_drain_reason(draft: DraftPlan, row: InstanceRow) -> str:
 def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     """Count the idle instances by size that no pending request will use. The draft is unchanged.
 
-    All counts are 0 while instances must drain for the overdue request, which has waited longer
-    than the pool allows. With a hold reason, all idle instances count. Zero-slot requests and
-    the work on instances with a notice do not matter.
+    Instances that drain, accept no work or are announced to end are not counted. All counts are 0
+    while instances must drain for the overdue request, which has waited longer than the pool
+    allows. While the demand has a hold reason, no request will use an instance. Zero-slot requests
+    keep no instance.
     """
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in busy_capacity_rows(draft))

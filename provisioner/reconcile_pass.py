@@ -262,8 +262,8 @@ class ReconcilePass:
         """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
 
         Ask at most once in a pass for each instance, also after an error, and also for an instance
-        that the cloud does not list. The first cloud error is recorded, not raised, and ends the
-        requests of this pass; the next pass asks again.
+        that the cloud does not list. The first cloud error is recorded, not raised. The instances
+        after the error are not asked for again before the next pass.
         """
         ids = [
             row.id

@@ -79,10 +79,12 @@ def encode_settings(settings: ProvisionerSettings) -> str:
 
 
 def decode_settings(text: str) -> ProvisionerSettings:
-    """Decode the settings that `encode_settings` wrote; missing fields have the defaults.
+    """Decode the settings that `encode_settings` wrote.
+
+    Missing fields have the defaults, and unknown fields are ignored.
 
     Raises:
-        SettingsInvalid: the text is no JSON object, or a value is wrong.
+        SettingsInvalid: the text is no JSON object, a value is wrong, or `kind` is missing.
     """
     return _validate_settings(_parse_object(text))
 
@@ -90,10 +92,12 @@ def decode_settings(text: str) -> ProvisionerSettings:
 def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
     """Return settings with the given fields; other fields have the defaults.
 
+    Unknown fields are ignored.
+
     Raises:
-        SettingsInvalid: a value has a wrong type, `min_instances` is negative or exceeds
-            `max_instances`, `on_demand_base` is no share from 0 to 1, or two offerings have the
-            same name. Types are not strict: a text such as "5" counts as a number.
+        SettingsInvalid: `kind` is missing, a value has a wrong type, `min_instances` is negative
+            or exceeds `max_instances`, `on_demand_base` is no share from 0 to 1, or two offerings
+            have the same name. Types are not strict: a text such as "5" counts as a number.
     """
     try:
         settings = _SETTINGS().validate_python(fields)

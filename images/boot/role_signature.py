@@ -79,8 +79,8 @@ def parse_keys(role, text):
 def read(request):
     """Send a request once, follow redirects, and return the content of the whole answer, as bytes.
 
-    Raises OSError if no answer comes within SECONDS_MAX, and also for an error status and for a
-    truncated or unreadable answer.
+    Raises OSError after SECONDS_MAX without data from the server, and also for an error status and
+    for a truncated or unreadable answer. A slow answer may take longer in total.
     """
     try:
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
