@@ -46,7 +46,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
         if job.held_slots < claim.offered and not placer.is_full:
             _start_requests(job, claim.offered - job.held_slots, placer)
     sharing = [by_group[claim.group] for claim in claims]
-    victims = _choose_victims(sharing, offered, placer)
+    victims = _choose_victims(sharing, claims, offered, placer)
     if not victims and not any(job.leaving_slots for job in sharing):
         _lend_idle_slots(sharing, placer)
 
@@ -109,7 +109,10 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
 
 
 def _choose_victims(
-    jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
+    jobs: Sequence[Job],
+    claims: Sequence[ShareClaim],
+    offered: Mapping[int, int],
+    placer: RequestPlacer,
 ) -> list[Victim]:
     """Choose allocations beyond the shares of jobs to preempt, if other requests can use the slots.
 
@@ -119,10 +122,11 @@ def _choose_victims(
     3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
     Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
-    share. Nothing is changed.
+    share. The offers of `claims` may change.
 
     Args:
         jobs: the jobs with a share.
+        claims: the claims of the jobs.
         offered: the share of each job, by experiment id.
         placer: the starts of the plan so far.
     """
@@ -138,7 +142,7 @@ def _choose_victims(
                 job, offered, placer, _start_number if _is_over_limit(job) else order_key
             )
         ]
-        if unmet.can_use(victims) and _starts_other_trials(jobs, victims, placer):
+        if unmet.can_use(victims) and _starts_other_trials(jobs, claims, victims, placer):
             return victims
     return [
         victim
@@ -149,13 +153,16 @@ def _choose_victims(
 
 
 def _starts_other_trials(
-    jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer
+    jobs: Sequence[Job],
+    claims: Sequence[ShareClaim],
+    victims: Sequence[Victim],
+    placer: RequestPlacer,
 ) -> bool:
     """Return whether other trials than the victims would start after the victims have stopped.
 
     Offers depend on the running and the pending trials. If only the victims would start again, they
     would be preempted and started forever. Return True if the result depends on a draining agent,
-    whose slots vanish and change the shares. Nothing is changed.
+    whose slots vanish and change the shares. The offers of `claims` become those after the stops.
     """
     stopping = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
@@ -166,13 +173,17 @@ def _starts_other_trials(
     agents = agents.as_initial()
     stopped = _by_job(stopping)
     begun = _by_job(start.request for start in placer.starts)
-    later_jobs = {
+    changed = {
         job.group: _job_after_stops(job, stopped.get(job.group, []), begun.get(job.group, []))
         for job in jobs
+        if job.allocations or job.leaving_slots or job.group in begun
     }
+    later_jobs = {job.group: changed.get(job.group, job) for job in jobs}
+    # Most jobs of a long queue hold no slots, and their claims stay as they are.
+    later_claims = [claim for claim in claims if claim.group not in changed]
+    later_claims += _share_claims(changed.values(), agents)
     later_placer = RequestPlacer(agents, maxsize)
-    claims = list(_share_claims(later_jobs.values(), agents))
-    for claim in offer_shares(claims, agents.total_slots):
+    for claim in offer_shares(later_claims, agents.total_slots):
         job = later_jobs[claim.group]
         if job.held_slots >= claim.offered:
             continue
@@ -198,16 +209,13 @@ def _job_after_stops(
     """Return the job after the starts of `begun` requests and the stops of `stopped` allocations.
 
     The stopped allocations are pending again, behind the job's other requests. The result's
-    allocations are empty; its totals count the allocations that remain. A job without allocations
-    and starts is returned unchanged.
+    allocations are empty; its totals count the allocations that remain.
 
     Args:
         job: the job.
         stopped: the job's allocations that stop.
         begun: the job's requests that the plan starts.
     """
-    if not (stopped or begun or job.allocations or job.leaving_slots):
-        return job
     started = {request.allocation_id: request.slots for request in begun}
     fixed = sum(request.slots for request in begun if not request.preemptible)
     fixed -= sum(running.slots for running in stopped if not running.preemptible)
@@ -347,7 +355,7 @@ class _UnmetShares:
         for job in jobs:
             staying = job.held_slots - job.leaving_slots + started_slots[job.group]
             budget = offered[job.group] - staying
-            if budget > 0 and job.pending_slots:
+            if self._has_open_size(job, budget):
                 self._serve_within(job, budget, started)
 
     def can_use(self, victims: Iterable[Victim]) -> bool:
@@ -359,6 +367,19 @@ class _UnmetShares:
         agents = self._agents.copy()
         is_on_agents = agents.release_allocations(victim.allocation for victim in victims)
         return not is_on_agents or any(agents.can_fit_now(*size) for size in self._sizes)
+
+    def _has_open_size(self, job: Job, budget: int) -> bool:
+        """Return whether a pending size of the job within `budget` slots may still be placed.
+
+        A size that failed once fits no later request, because slots are only taken here. The
+        exception is a gang on agents of different sizes (`AgentSet.is_ruled_out`).
+        """
+        for slots in job.pending_slots:
+            if 0 < slots <= budget:
+                size = (slots, job.single_agent)
+                if size not in self._sizes or not self._agents.is_ruled_out(*size):
+                    return True
+        return False
 
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
         """Place requests of the job within `budget` slots and record the sizes that do not fit.

@@ -98,6 +98,7 @@ class _PriorityPass:
         self._remaining_slots = {
             job.group: remaining_slots(job) for job in order if job.max_slots is not None
         }
+        self._sizes_of = self._possible_sizes()
         self._too_large: set[tuple[int, bool]] = set()
         self._first_waiting: Job | None = None
         self._made_room: set[int] = set()
@@ -108,7 +109,7 @@ class _PriorityPass:
         Fills `starts` and `victims`, and takes slots in `live`. Without preemption, the pass ends
         after the first priority with a waiting request.
         """
-        with_requests = [job for job in self._order if any(True for _ in self._sizes(job))]
+        with_requests = [job for job in self._order if job.group in self._sizes_of]
         for _, jobs in groupby(with_requests, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
@@ -198,11 +199,22 @@ class _PriorityPass:
             and self._can_become_possible(request.slots, request)
         )
 
-    def _sizes(self, job: Job) -> Iterator[int]:
-        """Yield the job's pending sizes that belong to this pass and may ever fit."""
-        for slots in job.pending_slots:
-            if (slots > 0) == self._with_slots and self._can_become_possible(slots, job):
-                yield slots
+    def _possible_sizes(self) -> dict[int, list[tuple[int, bool]]]:
+        """Return each job's pending sizes that belong to this pass and may ever fit.
+
+        The keys are the jobs' experiment ids. A size is a number of slots, and whether a single
+        agent is needed. Jobs without such a size are left out.
+        """
+        sizes_of = {}
+        for job in self._order:
+            sizes = [
+                (slots, job.single_agent)
+                for slots in job.pending_slots
+                if (slots > 0) == self._with_slots and self._can_become_possible(slots, job)
+            ]
+            if sizes:
+                sizes_of[job.group] = sizes
+        return sizes_of
 
     def _can_become_possible(self, slots: int, requester: Job | AllocationRequest) -> bool:
         """Return whether a size may ever fit, now or after the pool has grown.
@@ -230,8 +242,8 @@ class _PriorityPass:
     def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
         """Return whether all sizes of the jobs in this pass are in `sizes`. True without sizes."""
         for job in jobs:
-            for slots in self._sizes(job):
-                if (slots, job.single_agent) not in sizes:
+            for size in self._sizes_of.get(job.group, ()):
+                if size not in sizes:
                     return False
         return True
 

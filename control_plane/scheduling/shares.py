@@ -49,7 +49,8 @@ def offer_shares(claims: Sequence[ShareClaim], capacity: int) -> list[ShareClaim
     the offer for good, and the rounds continue. Slots that cannot be preempted are offered before
     the rounds, even beyond the capacity, and count against the offers of the rounds.
 
-    Changes the claims. Equal demands are in the order of age. Return an empty list without claims.
+    Changes the claims; earlier offers do not matter. Equal demands are in the order of age. Return
+    an empty list without claims.
 
     Args:
         claims: the claims of all jobs, in any order.
@@ -57,6 +58,7 @@ def offer_shares(claims: Sequence[ShareClaim], capacity: int) -> list[ShareClaim
     """
     for claim in claims:
         claim.offered = claim.preoffer = claim.non_preemptible
+        claim.disabled = False
     left = max(0, capacity - sum(claim.non_preemptible for claim in claims))
     by_age = sorted(claims, key=attrgetter("age_key"))
     order = sorted(by_age, key=attrgetter("demand"))
@@ -120,12 +122,11 @@ class _ProgressiveFilling:
         return was_open
 
     def disable_next(self, latest: Iterator[ShareClaim]) -> bool:
-        """Disable the youngest open claim with an offer below the smallest request, and take back
-        the offer.
+        """Disable the youngest open claims with an offer below the smallest request, until one of
+        them had an offer.
 
-        The slots of the offer are left for further rounds. Return False, without a change, if no
-        claim qualifies. A claim that was passed once is not visited again, because offers only
-        grow.
+        The slots of this offer are left for further rounds. Return False if no claim with an offer
+        qualifies. A claim that was passed once is not visited again, because offers only grow.
 
         Args:
             latest: the claims, the youngest first, continued from call to call.
@@ -136,11 +137,12 @@ class _ProgressiveFilling:
                 and claim.smallest_request is not None
                 and claim.smallest_request > claim.offered
             ):
-                self.left += claim.offered
-                claim.offered = 0
-                claim.disabled = True
                 self._close_claim(self._places[claim.group])
-                return True
+                claim.disabled = True
+                if claim.offered:
+                    self.left += claim.offered
+                    claim.offered = 0
+                    return True
         return False
 
     def _close_claim(self, place: int) -> None:
