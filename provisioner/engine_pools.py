@@ -57,9 +57,9 @@ class EnginePools:
         """Return a pool's current state, read from the state table.
 
         The snapshot of an unknown pool has no settings, demand or agents. `settings` is None for a
-        pool without a provider. In the settings of a pool over its budget, `min_instances` is 0.
-        `demand` has a hold reason if the pool drains or is over budget. The leases are read before
-        the agents. Nothing is written.
+        pool without a provider. In the settings of a pool that drains or is over its budget,
+        `min_instances` is 0. `demand` has a hold reason if the pool drains or is over budget. The
+        leases are read before the agents. Nothing is written.
 
         Raises:
             SettingsInvalid: the pool's provider section is unusable.
@@ -71,7 +71,7 @@ class EnginePools:
         settings = settings_of(context)
         agents = {name: _connected_agent(agent) for name, agent in agents_of(context).items()}
         provider = parse_provider_settings(settings.provider) if settings.provider else None
-        if provider is not None and settings.over_budget:
+        if provider is not None and (settings.draining or settings.over_budget):
             # Idle instances end and are not replaced.
             provider = replace(provider, min_instances=0)
         return PoolSnapshot(

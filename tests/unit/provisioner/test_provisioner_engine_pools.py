@@ -127,6 +127,17 @@ def test_draining_and_over_budget_set_the_hold_reason(field: str, why: str) -> N
     assert cluster.demand == Demand((JobDemand({2: 1}),), hold_reason=why)
 
 
+@pytest.mark.parametrize("field", ["draining", "over_budget"])
+def test_pool_without_new_work_has_no_minimum_of_instances(field: str) -> None:
+    provider = json.dumps({"type": "local", "min_instances": 1, "max_instances": 2})
+    settings = Cluster(provider=provider).pools.pool_snapshot("blue").settings
+    assert settings is not None
+    assert settings.min_instances == 1
+    settings = Cluster(provider=provider, **{field: True}).pools.pool_snapshot("blue").settings
+    assert settings is not None
+    assert (settings.min_instances, settings.max_instances) == (0, 2)
+
+
 def test_snapshot_has_idle_busy_and_drained_agents() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 4)
