@@ -12,9 +12,9 @@ from simulator.faults.table_faults import CrashMoment
 SEED = int(os.environ.get("CRASH_SEED") or 1)
 # Commits between two crash points, by kind of scenario. Collections and the life of a pool are
 # short; the gate runs only some scenarios on Firestore.
-STRIDE_BIG = 48
-STRIDE = int(os.environ.get("CRASH_STRIDE") or 13)
-STRIDE_DYNAMODB = 4 * STRIDE
+STRIDE_BIG = 64
+STRIDE = int(os.environ.get("CRASH_STRIDE") or 19)
+STRIDE_DYNAMODB = 3 * STRIDE
 STRIDE_FIRESTORE = 11
 STRIDE_SHORT = (STRIDE + 2) // 3
 WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")

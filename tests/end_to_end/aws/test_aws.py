@@ -69,6 +69,8 @@ def test_trial_runs_from_create_to_an_empty_pool(
     assert order == sorted(order)
 
 
+# The self-test of a deployed cluster, in test_aws_verify.py, has the same course in the gate.
+@pytest.mark.nightly
 def test_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
