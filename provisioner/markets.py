@@ -77,8 +77,7 @@ def assign_markets(
 
     Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are, and so
     does the rest of the demand. A job may get a market without a usable offering. Return the demand
-    unchanged, without any market, if the pool's offerings have only one market, or if it has no
-    offerings.
+    unchanged, without any market, unless the pool has offerings of both markets.
 
     Args:
         demand: the pending work.

@@ -198,11 +198,13 @@ def usable_offerings(
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> UsableOfferings:
-    """Return the offerings that may be launched now.
+    """Return the offerings without a back-off, which may be launched now.
 
-    Within each market, the given order stays, except for interrupted spot offerings. The result is
-    empty while any offering in `health` is in back-off after throttling, because throttling limits
-    all calls.
+    Both fields of the result keep the given order within a market. Spot offerings that were
+    interrupted within AVOID_AFTER_INTERRUPTION_MS come last on their market. On-demand offerings
+    are in `order` only if `settings.on_demand_fallback` is set, or if `offerings` has no spot
+    offering. Both fields are empty while any offering in `health` is in back-off after throttling,
+    because throttling limits all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms

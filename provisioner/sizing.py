@@ -120,7 +120,8 @@ def launches_for_demand(
       first offering in `order`, and may exceed `bounds.room`.
     - A request that no usable offering serves gets nothing, and `is_short` does not count it.
 
-    The used slots in `capacity` are subtracted. Nothing is launched in a cloud here.
+    The records in `capacity` are changed: the slots that requests use are subtracted. Nothing is
+    launched in a cloud here.
 
     Args:
         demand: the pending work.
@@ -178,8 +179,8 @@ def _launches_for_overdue(
 
     The offerings in `usable` are tried in order.
 
-    - The first offering with enough slots gives one instance for one request, if no request was
-      served before.
+    - The first offering with enough slots gives one instance for one request, unless a request of
+      the overdue shapes was served before.
     - A smaller offering gives the missing instances of each pending gang of these shapes, while the
       room suffices. Only the first gang may use instances with work. The gangs use up free slots in
       `capacity`.
@@ -391,9 +392,9 @@ def _add_zero_slot_launches(
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
     the missing instances are added; connected instances do not count. The best offering is the
-    first in `order`. Launches of an offering without `together` are merged in any case, and gangs
-    come first. Return the launches unchanged without an offering in `order`, or if instances take
-    no zero-slot requests.
+    first in `order`. Return the launches unchanged without an offering in `order`, or if instances
+    take no zero-slot requests. Otherwise `merge_launches` merges the launches of each offering,
+    also if no instance is missing.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)
