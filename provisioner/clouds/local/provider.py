@@ -144,7 +144,7 @@ class LocalProcesses:
             return tuple(map(self._to_cloud_instance, names, records))
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances, after completing the ends of all instances in the folder.
+        """List the instances of the cluster, or of a single pool, after completing due ends.
 
         The ends are completed for all clusters and pools, also for those that are not listed. Kill
         processes of instances that were terminated STOP_MS_MAX ago or whose agent died. Record
@@ -290,9 +290,9 @@ class LocalProcesses:
         """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count. This
-        process and processes of other users, whose environment is unreadable, are skipped. Yield
-        nothing on a system without /proc.
+        command contains the folder and "detcloud". A shell in the folder does not count. Only the
+        command of another user's process decides, because the environment is unreadable. This
+        process is skipped. Yield nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
