@@ -290,17 +290,16 @@ class LocalProcesses:
         """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count. Only the
-        command of another user's process decides, because the environment is unreadable. This
-        process is skipped. Yield nothing on a system without /proc.
+        command is detcloud's own with the folder (`_is_own_command`). A shell in the folder, and a
+        command that reads the agent's log, do not count. Of processes of other users, only the
+        command is readable. This process is skipped. Yield nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                ours = folder in words and b"detcloud" in words
+                ours = _is_own_command((entry / "cmdline").read_bytes(), folder)
                 if ours or folder in (entry / "environ").read_bytes():
                     process = read_process(int(entry.name))
                     if process is not None:
@@ -338,6 +337,17 @@ class LocalProcesses:
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
         fresh.replace(path)
+
+
+def _is_own_command(command: bytes, folder: bytes) -> bool:
+    """Whether a command line, from /proc, is detcloud's own and names the folder.
+
+    True if a word contains the folder, and another word contains "detcloud". The folder's own path
+    may contain "detcloud", so a user's command with this path alone does not count.
+    """
+    words = command.split(b"\0")
+    others = [word for word in words if folder not in word]
+    return len(others) < len(words) and any(b"detcloud" in word for word in others)
 
 
 def _is_to_end(record: _Record, now_ms: int) -> bool:
