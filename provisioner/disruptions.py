@@ -85,11 +85,11 @@ def _drain_recommended(draft: DraftPlan) -> None:
 def _terminate_silent(draft: DraftPlan) -> None:
     """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
-    Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
-    boot against the offering unless an interruption was announced or `record_boot_failure` excludes
-    the instance. Each termination uses up one of the draft's `tokens`, and is listed in
-    `disconnected`. Without a token left, an instance stays, and no failed boot is counted. Update
-    the draft's rows, health and reasons; no cloud is asked.
+    Also terminate instances whose agents did not enrol within `starting_ms_max`. Count a failed
+    boot of such an instance against the offering, unless an interruption was announced or
+    `record_boot_failure` excludes the instance. Each termination uses up one of the draft's
+    `tokens`, and is listed in `disconnected`. Without a token left, an instance stays, and no
+    failed boot is counted. Update the draft's rows, health and reasons; no cloud is asked.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         reason = _silence_reason(draft, row)

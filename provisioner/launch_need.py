@@ -85,8 +85,8 @@ def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
     - Busy instances: no slot free, connected, with work. Their free slots do not count, because the
       scheduler has already offered them to all waiting requests.
 
-    Other instances are left out: those that drain, refuse work or are announced to end, and those
-    with a silent agent, or an agent that was connected before and is not connected now.
+    Instances that drain, refuse work or are announced to end are left out. So are instances with a
+    silent agent, or with an agent that was connected before and is not connected now.
     """
     pending = [offering for offering, count in draft.snapshot.pending for _ in range(count)]
     return [
@@ -106,9 +106,10 @@ def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
 def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> RoomToMake:
     """Return the drains that make room for the overdue request; the draft is unchanged.
 
-    Return no drains without a request, if none is needed, if draining all instances that may drain
-    would not suffice, or if the API is down. Only connected instances that accept work may drain,
-    busy ones included. Starting instances and open launches count as capacity.
+    Return no drains without a request, without a need for drains, or while the API is down. Return
+    no drains either if draining all instances that may drain would not suffice. Only connected
+    instances that accept work may drain, busy instances included. Starting instances and open
+    launches count as capacity.
     """
     if request is None or draft.snapshot.api_down:
         return RoomToMake()

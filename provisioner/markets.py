@@ -40,8 +40,8 @@ class MarketConditions:
 def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int) -> Market | None:
     """Return the market for an instance that is launched now.
 
-    - SPOT if spot capacity is available, is the cheaper way to finish, and a loss of the instance
-      would still leave time to meet the deadline on demand.
+    - SPOT if spot capacity is available and the cheaper way to finish. A loss of the instance must
+      also leave time to meet the deadline on demand.
     - Otherwise None if the time to the deadline allows the work to wait for spot capacity.
     - Otherwise ON_DEMAND, also after the deadline.
 

@@ -35,7 +35,8 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     - Set or clear the row's marks, and set the notice, which is never cleared.
     - Move the row to RUNNING once its agent has enrolled.
     - Move the row to TERMINATING if the cloud lists the instance as stopped or ending without a
-      request, or if the instance reported a failed boot and its agent never connected.
+      request. Also move the row if the instance reported a failed boot and its agent never
+      connected.
     - Move the row to ENDED if the cloud lists the instance as terminated, or has not listed the
       instance for INVISIBLE_MS.
     - At the agent's first connection, clear the errors of the offering's health.

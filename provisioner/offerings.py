@@ -258,11 +258,11 @@ def supply_gap(
 ) -> SupplyGap:
     """Return why the pool can get no instances for lack of capacity or quota, and until when.
 
-    A gap exists only if the last error of every offering that the pool may use is a lack of
-    capacity or quota, and all are in back-off. Without offerings, no gap exists. On-demand
-    offerings count only if `settings.on_demand_fallback` is set or the pool has no spot offering.
-    The reason names the offering whose back-off ends first, with the shortened message of its
-    error. The gap ends with this back-off.
+    A gap exists only if all offerings that the pool may use are in back-off, each after a lack of
+    capacity or quota. Without offerings, no gap exists. On-demand offerings count only if
+    `settings.on_demand_fallback` is set or the pool has no spot offering. The reason names the
+    offering whose back-off ends first, with the shortened message of its error. The gap ends with
+    this back-off.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings

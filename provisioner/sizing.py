@@ -283,7 +283,7 @@ def _launches_for_gangs(
 
     A gang is a request with more slots than an instance. A gang first uses a single starting
     instance of any offering that has enough free slots. Otherwise a gang uses empty instances of
-    this size, and its launch is for the missing ones, in the zone of most of the used instances. A
+    this size. Its launch is for the missing instances, in the zone of most of the used instances. A
     gang without missing instances gets no launch. Nothing is launched for a gang whose missing
     instances exceed `room`, nor for further gangs of its shape.
 
@@ -363,9 +363,9 @@ def _instances_for_single(
     of `shapes`, so the caller leaves out shapes that do not accept `market`.
 
     Reduce the free slots of the starting instances; `served` is unchanged. Skip requests with 0
-    slots or more than `size`, the requests that `served` counts, and connected instances, which the
-    scheduler has already offered to these requests. Limits on the number of instances do not
-    matter.
+    slots or more than `size`, and the requests that `served` counts. Skip connected instances,
+    which the scheduler has already offered to these requests. Limits on the number of instances do
+    not matter.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []

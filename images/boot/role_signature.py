@@ -98,8 +98,8 @@ def sign(method, url, region, service, headers, content=b""):
     caller must send `url`, the headers and the body `content` unchanged. The keys are read from the
     instance's metadata service at each call. Raises OSError if no keys are available (`read_keys`).
 
-    AWS refuses the signature unless the path of `url` is present (at least "/") and URL-encoded,
-    the query is sorted, and the names in `headers` are in lower case.
+    AWS refuses the signature unless the path of `url` is present (at least "/") and URL-encoded.
+    The query must be sorted, and the names in `headers` must be in lower case.
     """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)

@@ -95,8 +95,9 @@ class OfferingPrices:
 
         The result also has the time to cache the prices, which is UNKNOWN_PRICES_TTL_MS after a
         failed request for spot prices. Spot prices are read from EC2 if a spot offering has no
-        price in the settings, and then the subnets, if EC2 gave any spot price. Failed requests are
-        logged. The order of the offerings stays. Raises ConfigurationError for invalid settings.
+        price in the settings. If EC2 gives any spot price, the subnets are read too. Failed
+        requests are logged. The order of the offerings stays. Raises ConfigurationError for invalid
+        settings.
         """
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]

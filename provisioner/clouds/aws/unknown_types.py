@@ -63,8 +63,8 @@ class UnknownTypes:
         Make no request if the catalogue contains the type: then the type's name decides whether the
         image boots. Otherwise read the description from EC2, or use the cached one. If EC2 gives no
         description, which is logged, only the name is checked. The image is only checked if the
-        pool names none, and the slots only for types outside the catalogue with whole NVIDIA GPUs
-        or no GPU.
+        pool names none. The slots are only checked for types outside the catalogue with whole
+        NVIDIA GPUs or no GPU.
 
         Raises:
             ConfigurationError: a check fails, or the region lacks the type.

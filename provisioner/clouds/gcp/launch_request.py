@@ -230,8 +230,8 @@ def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
     """Return the names of a request's instances. Names are also ids.
 
     A request for more than INSTANCES_MAX instances gets only INSTANCES_MAX names. The names depend
-    on the settings' prefix, and on digests of the token and of the request without the price, so
-    that a repeated request has the same names.
+    on the settings' prefix, and on digests of the token and of the request without the price. A
+    repeated request therefore has the same names.
     """
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
     count = min(request.count, INSTANCES_MAX)

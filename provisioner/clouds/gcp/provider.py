@@ -213,10 +213,10 @@ class GceCloud:
         """List the region's instances of a cluster, or of a single pool, by labels.
 
         - A listed instance that stops, has stopped or ends gets the reason for the end, and the
-          time of a preemption as notice, if Compute Engine's operations have them.
-        - An instance that Compute Engine listed at the last call of this object with the same
-          arguments, and lists no more, is returned once as TERMINATED, if an operation gives the
-          reason for its end. Otherwise the instance is absent.
+          end of a preemption as notice. Both are None if no operation tells the reason.
+        - An instance may have disappeared from Compute Engine's list since the last call of this
+          object with the same arguments. If an operation tells the reason for its end, the instance
+          is returned once as TERMINATED. Otherwise the instance is absent.
 
         Operations are read only for such instances. After an error of this read, the next call does
         not return a disappeared instance again. The zones are cached for `terminate`.
@@ -260,8 +260,8 @@ class GceCloud:
         that this object has not listed is read first.
 
         An error of one instance does not stop the others, and the last error is raised at the end.
-        A batch is the last one if Compute Engine refuses the caller (throttled or not allowed),
-        which is raised, or if no request of the batch gets a response.
+        After a batch without any response, no further batch is sent. If Compute Engine refuses the
+        caller (throttled or not allowed), the refusal is raised after the batch.
 
         Raises:
             ConfigurationError: the pool's section is invalid, or no project is known.

@@ -119,9 +119,10 @@ class LocalProcesses:
         """Start the request's agents that were not started before; return the request's instances.
 
         Create each instance's folder and record. All instances are launched, whatever the machine's
-        capacity. Instance ids are derived from the token, so instances from before a crash are
-        recognized and not started again, ended ones included, until their folders are deleted. A
-        repeated request returns the instances of the first request, with their present status.
+        capacity. Instance ids are derived from the token. Instances from before a crash are
+        therefore recognized and not started again, ended ones included, until their folders are
+        deleted. A repeated request returns the instances of the first request, with their present
+        status.
 
         Raises:
             ConfigurationError: the offering has no slots.
