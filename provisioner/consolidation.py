@@ -1,9 +1,9 @@
 """Consolidation: the count of spare instances, and the marks of the start times. Pure.
 
-An instance is spare if it is idle, or if all of its work would fit into the free slots of another
-instance of its size. Running work is never moved. The scheduler places new work where the fewest
-slots are free, so spare instances run out of work. Once an instance has been spare for the pool's
-idle period, any idle instance of that size may be drained, however short its own idle time.
+An instance is spare if it is idle, or if its work would fit into the free slots of another instance
+of its size. Running work is never moved. The scheduler places new work where the fewest slots are
+free, so spare instances run out of work. Once an instance has been spare for the pool's idle
+period, any idle instance of that size may be drained, however short its own idle time.
 """
 
 from collections import Counter

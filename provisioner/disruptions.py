@@ -29,18 +29,20 @@ SILENT_MS_MAX = 10 * MINUTE_MS
 def disrupt_instances(draft: DraftPlan) -> None:
     """Terminate drained and silent instances, then drain instances that should leave, in the draft.
 
-    An instance is silent if its agent made no call for SILENT_MS_MAX, or did not enrol within
+    An instance is silent if its agent was disconnected for SILENT_MS_MAX, or did not enrol within
     `starting_ms_max`. The second case counts as a failed boot in the health of the offering, unless
     an interruption was announced or `record_boot_failure` excludes the instance.
 
     Instances drain in this order: with a rebalance recommendation, with room that the overdue
-    request needs, idle for too long or spare, in excess of the maximum. The overdue request is the
-    first servable request that has waited longer than the pool allows. An instance is spare if it
-    is idle, or its work would fit into the free slots of another instance of its size.
+    request needs, idle or spare for `idle_ms_max`, in excess of the maximum. The overdue request is
+    the first servable request that has waited longer than the pool allows. An instance is spare if
+    it is idle, or its work would fit into the free slots of another instance of its size. The
+    draft's marks of spare instances are updated.
 
     Each drain or termination uses up one of the draft's `tokens`, except the termination of an
-    instance that was drained. Without a token left, the instance stays as it is. An instance that
-    drains and never connected is terminated, and listed in `disconnected`. Nothing is stored.
+    instance that was drained. Without a token left, the instance stays as it is. A draining
+    instance that never connected is terminated. Instances that drain or terminate without a
+    connected agent are listed in `disconnected`. Nothing is stored.
     """
     _terminate_drained(draft)
     _terminate_silent(draft)
@@ -83,11 +85,11 @@ def _drain_recommended(draft: DraftPlan) -> None:
 def _terminate_silent(draft: DraftPlan) -> None:
     """Terminate active and draining instances with agents that were silent for SILENT_MS_MAX.
 
-    Also terminate instances whose agents did not enrol within `starting_ms_max`, and count a failed
-    boot against the offering unless an interruption was announced or `record_boot_failure` excludes
-    the instance. Each termination uses up one of the draft's `tokens`, and is listed in
-    `disconnected`. Without a token left, an instance stays, and no failed boot is counted. Update
-    the draft's rows, health and reasons; no cloud is asked.
+    Also terminate instances whose agents did not enrol within `starting_ms_max`. Count a failed
+    boot of such an instance against the offering, unless an interruption was announced or
+    `record_boot_failure` excludes the instance. Each termination uses up one of the draft's
+    `tokens`, and is listed in `disconnected`. Without a token left, an instance stays, and no
+    failed boot is counted. Update the draft's rows, health and reasons; no cloud is asked.
     """
     for row in draft.rows_in(*ACTIVE, InstanceState.DRAINING):
         reason = _silence_reason(draft, row)
@@ -99,8 +101,9 @@ def _terminate_silent(draft: DraftPlan) -> None:
 def _silence_reason(draft: DraftPlan, row: InstanceRow) -> str:
     """Return why an agent has been silent for too long, for users; "" if not.
 
-    An agent that was connected may be silent for SILENT_MS_MAX. An agent that never connected has
-    no such time, because its mark `silent_ms` begins only after the starting period.
+    An agent that was connected may be silent for SILENT_MS_MAX. After a gap without passes, the
+    time counts from the end of the gap. An agent that never connected is silent for too long as
+    soon as the row has the mark `silent_ms`, which begins after the starting period.
     """
     never_connected = row.connected_ms is None
     limit_ms = 0 if never_connected else SILENT_MS_MAX
@@ -113,10 +116,11 @@ def _silence_reason(draft: DraftPlan, row: InstanceRow) -> str:
 
 
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
-    """Drain connected instances of other sizes, in the draft, to make room for the overdue request.
+    """Drain connected instances, in the draft, to make room for the overdue request.
 
-    `request` is the first servable request that has waited longer than the pool allows. The
-    instances with the least work go first, and as few as needed. Do nothing without a request, if
+    `request` is the first servable request that has waited longer than the pool allows. The room is
+    for instances of one size (`room_to_make`). The drained instances have other sizes and accept
+    work, and those with the least work go first, as few as needed. Do nothing without a request, if
     no drain is needed, if draining all would not suffice, or while the API is down. Each drain uses
     up one of the draft's `tokens`; without a token left, an instance stays.
     """
@@ -142,7 +146,7 @@ def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, s
 
 
 def _drain_idle(draft: DraftPlan, need: LaunchNeed) -> None:
-    """Drain instances in the draft that were idle or spare for long enough (`_idle_drain_reason`).
+    """Drain idle instances in the draft that were idle or spare long enough (`_idle_drain_reason`).
 
     An instance that accepts work (`is_capacity`) must also meet both conditions:
 
@@ -225,9 +229,9 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
 def _sizes_in_the_way(draft: DraftPlan, need: LaunchNeed) -> set[int]:
     """Return the sizes of idle instances that serve no waiting request, while a request lacks room.
 
-    Instances of these sizes may drain even below the pool's minimum. Empty if no request lacks
-    room below the pool's maximum. Empty also while a zero-slot request waits, which any instance
-    can serve.
+    Instances of these sizes cannot serve any waiting request. They may drain even below the pool's
+    minimum. Empty if no request lacks room below the pool's maximum. Empty also while a zero-slot
+    request waits, which any instance can serve.
     """
     if not need.is_short:
         return set()
@@ -241,8 +245,9 @@ def _mark_spare(draft: DraftPlan) -> None:
 
     A mark is the time since when an instance has been spare: idle, or with so little work that
     another instance could run the work. The oldest marks stay, and more spare instances are marked
-    with the present time. The number is 0, and all marks end, while a servable request waits, a
-    launch is in progress, or an instance starts or is disconnected.
+    with the present time. Instances that drain, accept no work or are announced to end are not
+    spare. The number is 0, and all marks end, while a servable request waits, a launch is in
+    progress, or an instance starts or is disconnected.
     """
     snapshot, rows = draft.snapshot, capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]

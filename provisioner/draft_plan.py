@@ -27,7 +27,7 @@ class DraftPlan:
     spare_ms: SpareMarks = field(default_factory=dict)
     """The start times of spare instances after the plan; empty until `disrupt_instances`."""
     disconnected: list[str] = field(default_factory=list)
-    """The ids of instances that end because their agents are not connected."""
+    """The ids of instances that start to drain or end while their agents are not connected."""
     reasons: list[str] = field(default_factory=list)
     """The decisions so far, as texts for users."""
 

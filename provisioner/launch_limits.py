@@ -35,9 +35,8 @@ def clamp_launches(
 
     First, the launches are limited (`_limit_launches`). If fewer than `bounds.least` instances are
     left, the missing ones are added with the offering `first`, but only as many as `bounds.most`
-    allows. Added instances are merged with the other launches of `first` without `together`, and
-    launches with `together` come first in the result. Without added instances, the order stays.
-    The result is empty if `bounds.most` <= 0.
+    allows. If instances are added, `merge_launches` merges the launches of each offering. Otherwise
+    the limited launches are returned in order. The result is empty if `bounds.most` <= 0.
     """
     kept = _limit_launches(launches, bounds.most)
     total = sum(launch.count for launch in kept)
@@ -46,7 +45,7 @@ def clamp_launches(
 
 
 def _limit_launches(launches: Sequence[Launch], most: int) -> list[Launch]:
-    """Return the launches in order, limited to `most` instances; earlier launches precede.
+    """Return the launches in order, limited to `most` instances; earlier launches count first.
 
     A launch that exceeds the limit is reduced to the rest. A launch with `together`, for a request
     on several instances, is left out as a whole instead, and later launches may still fit. A launch

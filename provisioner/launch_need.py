@@ -53,9 +53,10 @@ def assess_need(draft: DraftPlan) -> LaunchNeed:
     The waiting requests are the pool's pending work and the work on instances with a notice. A
     demand with a hold reason has no waiting requests. The pool's minimum adds no launches here.
     Only offerings without a back-off are launched. Jobs that wait for spot capacity get no
-    launches. An overdue request gets no launches if drains will make room for it. Requests on
-    single instances and zero-slot requests may exceed `most` of the result. While agents cannot
-    reach the cluster's API, launches are computed too, but without drains for the overdue request.
+    launches. While drains will make room for an overdue request that gets nothing now, no request
+    gets launches. Requests on single instances and zero-slot requests may exceed `most` of the
+    result. While agents cannot reach the cluster's API, launches are computed too, but without
+    drains for the overdue request.
     """
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     usable = offerings.usable_offerings(settings, snapshot.offerings, draft.health, snapshot.now_ms)
@@ -84,8 +85,8 @@ def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
     - Busy instances: no slot free, connected, with work. Their free slots do not count, because the
       scheduler has already offered them to all waiting requests.
 
-    Other instances are left out: those that drain, refuse work, are announced to end, or whose
-    agents were connected before and are not connected now.
+    Instances that drain, refuse work or are announced to end are left out. So are instances with a
+    silent agent, or with an agent that was connected before and is not connected now.
     """
     pending = [offering for offering, count in draft.snapshot.pending for _ in range(count)]
     return [
@@ -105,9 +106,10 @@ def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
 def room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> RoomToMake:
     """Return the drains that make room for the overdue request; the draft is unchanged.
 
-    Return no drains without a request, if none is needed, if draining all instances that may drain
-    would not suffice, or if the API is down. Only connected instances that accept work may drain,
-    busy ones included. Starting instances and open launches count as capacity.
+    Return no drains without a request, without a need for drains, or while the API is down. Return
+    no drains either if draining all instances that may drain would not suffice. Only connected
+    instances that accept work may drain, busy instances included. Starting instances and open
+    launches count as capacity.
     """
     if request is None or draft.snapshot.api_down:
         return RoomToMake()

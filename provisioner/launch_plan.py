@@ -33,10 +33,16 @@ def plan_launches(draft: DraftPlan) -> LaunchPlan:
     """Return the launches of the pass, and why pending work gets too few instances.
 
     The launches serve waiting requests and the pool's minimum, within the maximum and the on-demand
-    share. With a hold reason, only the minimum is launched. Each launch of an offering that was
-    given up, after too many failed launches, gets a single instance. Return no launches while the
-    API is down or no offering can be launched. The minimum waits while its instances would use up
-    room that a request needs. The draft is unchanged, and no cloud is asked.
+    share. With a hold reason, only the minimum is launched. Jobs that can wait for spot capacity
+    get no launches. Each launch of an offering that was given up, after too many failed launches,
+    gets a single instance. The minimum waits while its instances would use up room that a request
+    needs. The draft is unchanged, and no cloud is asked.
+
+    Return no launches in these cases:
+
+    - Agents cannot reach the cluster's API.
+    - No offering can be launched.
+    - Drains will make room for the overdue request, which has waited longer than the pool allows.
     """
     need = assess_need(draft)
     if draft.snapshot.api_down:
@@ -68,10 +74,11 @@ def _missing_for_minimum(draft: DraftPlan) -> int:
 
 
 def _launches_within_limits(draft: DraftPlan, need: LaunchNeed, least: int) -> tuple[Launch, ...]:
-    """Return the needed launches, at least `least` and at most `need.most` instances.
+    """Return the needed launches, raised to `least` and limited to `need.most` instances.
 
-    Further instances for `least` are of the best offering. Then spot launches move to on-demand
-    offerings, if necessary for the pool's on-demand share. At least one offering must be usable.
+    The limit takes precedence. Further instances for `least` are of the best offering. Then spot
+    launches move to on-demand offerings, if necessary for the pool's on-demand share. At least one
+    offering must be usable.
     """
     bounds = LaunchBounds(least, need.most)
     launches = clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])

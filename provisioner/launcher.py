@@ -132,8 +132,8 @@ class Launcher:
         - LAUNCHED: commit the instances as STARTING rows and the offering's new health, and delete
           the intent.
         - FAILED, after a definite error, or without an error and an instance: commit the offering's
-          health with a back-off, and delete the intent. THROTTLED, after throttling:
-          the same writes.
+          health with a back-off, and delete the intent.
+        - THROTTLED, after throttling: the same writes as for FAILED.
         - OPEN, without a definite response: commit nothing. The intent stays.
 
         Cloud errors are recorded in the pass and not raised. A launch in progress sets
@@ -166,8 +166,8 @@ class Launcher:
     def _record_open_launch(self, intent: IntentRow, error: CloudError) -> None:
         """Record in the pass why a launch stays open; store nothing.
 
-        A launch in progress (LaunchUnderWay) sets `has_launch_under_way` and is a reason. Any other
-        error is a trouble of the pass.
+        A launch in progress (LaunchUnderWay) sets `has_launch_under_way`, and is appended to the
+        reasons. Any other error is recorded as the trouble of the pass.
         """
         if isinstance(error, LaunchUnderWay):
             self._record.has_launch_under_way = True

@@ -40,8 +40,8 @@ class MarketConditions:
 def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int) -> Market | None:
     """Return the market for an instance that is launched now.
 
-    - SPOT if spot capacity is available, is the cheaper way to finish, and a loss of the instance
-      would still leave time to meet the deadline on demand.
+    - SPOT if spot capacity is available and the cheaper way to finish. A loss of the instance must
+      also leave time to meet the deadline on demand.
     - Otherwise None if the time to the deadline allows the work to wait for spot capacity.
     - Otherwise ON_DEMAND, also after the deadline.
 
@@ -77,8 +77,7 @@ def assign_markets(
 
     Leave out jobs that can wait for spot capacity. Jobs without a deadline stay as they are, and so
     does the rest of the demand. A job may get a market without a usable offering. Return the demand
-    unchanged, without any market, if the pool's offerings have only one market, or if it has no
-    offerings.
+    unchanged, without any market, unless the pool has offerings of both markets.
 
     Args:
         demand: the pending work.

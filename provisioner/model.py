@@ -254,7 +254,7 @@ class ScalePlan:
     launches: tuple[Launch, ...] = ()
     """The launches to request."""
     disconnected: tuple[str, ...] = ()
-    """The ids of instances that end because their agents are not connected.
+    """The ids of instances that start to drain or end while their agents are not connected.
 
     The commit of the plan requires that these agents have not connected in the meantime.
     """
@@ -271,5 +271,6 @@ class PassResult:
     retry_after_ms: int = 0
     """The delay until another pass should run, or 0 if nothing waits for one.
 
-    Positive if this pass was skipped or lost a race, or if a launch is still in progress.
+    Positive if another pass was too recent or had the lease, if this pass lost a race, or if a
+    launch is still in progress.
     """

@@ -35,13 +35,14 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     - Set or clear the row's marks, and set the notice, which is never cleared.
     - Move the row to RUNNING once its agent has enrolled.
     - Move the row to TERMINATING if the cloud lists the instance as stopped or ending without a
-      request, or if the instance reported a failed boot and its agent never connected.
+      request. Also move the row if the instance reported a failed boot and its agent never
+      connected.
     - Move the row to ENDED if the cloud lists the instance as terminated, or has not listed the
       instance for INVISIBLE_MS.
     - At the agent's first connection, clear the errors of the offering's health.
-    - At the first notice, record an interruption in the health. Also record ends that the
-      provisioner did not request: as an interruption after a connection, else as an error. An
-      instance that only vanished from the list counts as neither.
+    - At the first notice, record an interruption in the health.
+    - Record an end that the provisioner did not request, or a failed boot, in the health
+      (`_record_unrequested_end`). An instance that only vanished from the list does not count.
 
     The changes do not count against the limit of drains, `draft.tokens`. Each change of the state
     to TERMINATING or ENDED is appended to the draft's reasons. Nothing is stored outside the draft.
@@ -71,7 +72,7 @@ def _find_end(
     The first case that applies decides. The draft is unchanged.
 
     - The cloud lists the instance as terminated: ENDED.
-    - The cloud has not listed the instance for INVISIBLE_MS: ENDED, without `counts`.
+    - The cloud has not listed the instance for INVISIBLE_MS: ENDED, not counted for the offering.
     - The row is TERMINATING: None.
     - The cloud lists the instance as stopped, stopping or terminating: TERMINATING.
     - The instance reported a failed boot, and its agent never connected: TERMINATING.
@@ -184,7 +185,8 @@ def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
     """Whether the instance has been missing from the cloud's list for at least INVISIBLE_MS.
 
     A row has the mark `missed_ms` only while the cloud does not list the instance. A connected
-    agent prevents the mark, except in the state TERMINATING.
+    agent prevents the mark, except in the state TERMINATING. After a gap without passes, the time
+    counts from the end of the gap.
     """
     return row.missed_ms is not None and draft.elapsed_ms(row.missed_ms) >= INVISIBLE_MS
 

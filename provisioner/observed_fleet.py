@@ -48,9 +48,10 @@ def instances_with_notices(
 
 
 def own_end_reasons(notices: Iterable[InstanceNotice]) -> dict[str, str]:
-    """Return why instances shut down without the cloud, by instance id.
+    """Return the reasons for which instances shut themselves down, by instance id.
 
-    Only the reasons in notices are returned.
+    The reasons are those in the notices; of several for an instance, the last counts. An instance
+    without a reason is absent.
     """
     return {notice.instance: notice.reason for notice in notices if notice.reason}
 
@@ -68,8 +69,8 @@ def observed_instance(
     - `end`: `own_end_reason`, why the instance shut down without the cloud. If the text is "", the
       end of `listed`, or None.
     - `agent`: the pool's connected agent with this id, or None.
-    - `has_enrolled`: whether the agent is connected or has a lease.
-    - `is_joining`: whether the agent is not connected and has a live session.
+    - `has_enrolled`: whether the agent is connected or has a lease, live or not.
+    - `is_joining`: whether the agent is not connected and the pool has yet to process its session.
     """
     own_end = EndReason(own_end_reason) if own_end_reason else None
     agent = snapshot.agents.get(instance_id)

@@ -198,11 +198,13 @@ def usable_offerings(
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> UsableOfferings:
-    """Return the offerings that may be launched now.
+    """Return the offerings without a back-off, which may be launched now.
 
-    Within each market, the given order stays, except for interrupted spot offerings. The result is
-    empty while any offering in `health` is in back-off after throttling, because throttling limits
-    all calls.
+    Both fields of the result keep the given order within a market. Spot offerings that were
+    interrupted within AVOID_AFTER_INTERRUPTION_MS come last on their market. On-demand offerings
+    are in `order` only if `settings.on_demand_fallback` is set, or if `offerings` has no spot
+    offering. Both fields are empty while any offering in `health` is in back-off after throttling,
+    because throttling limits all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
@@ -256,11 +258,11 @@ def supply_gap(
 ) -> SupplyGap:
     """Return why the pool can get no instances for lack of capacity or quota, and until when.
 
-    A gap exists only if the last error of every offering that the pool may use is a lack of
-    capacity or quota, and all are in back-off. Without offerings, no gap exists. On-demand
-    offerings count only if `settings.on_demand_fallback` is set or the pool has no spot offering.
-    The reason names the offering whose back-off ends first, with the shortened message of its
-    error. The gap ends with this back-off.
+    A gap exists only if all offerings that the pool may use are in back-off, each after a lack of
+    capacity or quota. Without offerings, no gap exists. On-demand offerings count only if
+    `settings.on_demand_fallback` is set or the pool has no spot offering. The reason names the
+    offering whose back-off ends first, with the shortened message of its error. The gap ends with
+    this back-off.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings

@@ -24,7 +24,7 @@ class PassServices:
     notices: Callable[[], Iterable[InstanceNotice]]
     """Returns the stored notices of agents and cloud events.
 
-    A pass calls the function only if the cloud lists instances of the pool.
+    A pass calls the function only if the pool has instances, in the cloud's list or in stored rows.
     """
 
 

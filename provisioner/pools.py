@@ -48,12 +48,10 @@ class Pools(Protocol):
         """
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
-        """Stop new work on an agent, and pass on the announced end of the machine.
+        """Stop new work on an agent, and pass the machine's announced end on to the agent.
 
-        Running work goes on.
-
-        Repeated calls, lost agents and unknown agents are harmless. Raises TableError if the state
-        cannot be read or written.
+        Running work goes on. Repeated calls, lost agents and unknown agents are harmless. Raises
+        TableError if the state cannot be read or written.
 
         Args:
             agent: the agent's id.
@@ -76,7 +74,8 @@ class Pools(Protocol):
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that an agent's machine has ended. Repeated calls are harmless.
 
-        Work on the machine is lost at once, without waiting for the agent's lease to lapse. Raises
+        Work on the machine is lost at once, without waiting for the agent's lease to lapse. The
+        report has no effect for an unknown agent, or if the agent calls at the same time. Raises
         TableError if the state cannot be read or written.
         """
 

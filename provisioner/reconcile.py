@@ -27,7 +27,8 @@ class Reconciler:
     """The reconciliation of a cluster's pools with the clouds.
 
     `random` draws the jitter of back-offs. `notices` reads the notices from agents and cloud
-    events; it is called only if the cloud lists instances of the pool.
+    events. A pass calls `notices` only if the pool has instances, in the cloud's list or in stored
+    rows.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class Reconciler:
         pools with unusable settings. Return 0 if no reconciled pool waits for another pass.
 
         Raises:
-            PoolsFailed: a pool failed with any other error, which is logged. The other pools were
-                reconciled before.
+            PoolsFailed: a pool failed with any other error, which is logged. The pools after the
+                failed pool were reconciled too.
             TableError: the list of pools cannot be read. No pool was reconciled.
         """
         waits_ms = [0]
@@ -81,14 +82,16 @@ class Reconciler:
     def reconcile(self, pool: str) -> PassResult:
         """Run a pass over a pool: launch, drain and terminate instances, and record the results.
 
-        - If another pass began within PASS_MS or has the lease, run no pass, and return the time
-          until the next attempt as `retry_after_ms`.
-        - Return an empty result without a pass if no work exists (`_has_work`).
-        - Delete the fleet row of a pool without a provider, instances and launches.
-        - After the provider was removed or moved to another location, drain and terminate the
+        - The pool has no provider, instances and launches: delete the fleet row, and return an
+          empty result.
+        - The pool has no work (`_has_work`), or neither a provider nor readable former settings:
+          return an empty result without a pass.
+        - Another pass began within PASS_MS or has the lease: run no pass. `retry_after_ms` is the
+          time until the next attempt.
+        - The provider was removed or moved to another location: the pass drains and terminates the
           former instances with the former settings.
-        - A lost race ends the pass; the result then has PASS_MS as `retry_after_ms` and no reasons.
-        - `retry_after_ms` is also PASS_MS if a launch is in progress, else 0.
+        - A lost race ends the pass: `retry_after_ms` is PASS_MS, without reasons.
+        - A complete pass: its reasons, and PASS_MS if a launch is in progress, else 0.
 
         Cloud errors are recorded in the fleet's row and the reasons, and not raised.
 
@@ -176,8 +179,8 @@ def _has_work(snapshot: PoolSnapshot, settings: ProvisionerSettings, ledger: Led
 def _lease_wait_ms(fleet: FleetRow, now_ms: int) -> int:
     """Return the time until the next attempt while another pass holds the lease.
 
-    The next attempt is PASS_MS after the start of that pass, or at the end of its lease if that
-    time is over.
+    The next attempt is PASS_MS after the start of that pass. If the pass started more than PASS_MS
+    ago, the next attempt is at the end of the lease.
     """
     left_ms = fleet.leased_until_ms - now_ms
     next_ms = left_ms - LEASE_MS + PASS_MS

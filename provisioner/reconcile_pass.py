@@ -71,8 +71,8 @@ class ReconcilePass:
         Commit changed settings, resume open launches, carry out plans and report the pool's supply.
         At the end, commit the result to the fleet's row and release the lease. All cloud errors are
         recorded, and none is raised. If the cloud cannot be created, or its instances or offerings
-        cannot be read, skip the launches, plans and report. Any other error ends the pass without
-        releasing the lease, which lapses LEASE_MS after its start.
+        cannot be read, skip the open launches, plans and report. Any other error ends the pass
+        without releasing the lease, which lapses LEASE_MS after its start.
 
         Raises:
             Conflict: another pass took over, or an agent connected that a plan counted as
@@ -147,10 +147,10 @@ class ReconcilePass:
         """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor.
 
         Read the pool before each plan; the cloud's list stays that of the pass. Each plan commits
-        the fleet's row, changed instances and open launches. Then drain and end agents, terminate
-        instances, and request the launches. Another plan follows if a launch failed so that another
-        offering may succeed, or if an idle agent was drained. Cloud errors are recorded, and the
-        remaining steps still run.
+        the fleet's row, new launches and changed instances, with boot logs from the cloud. Then
+        drain and end agents, terminate instances, and request the launches. Another plan follows if
+        a launch failed so that another offering may succeed, or if an idle agent was drained. Cloud
+        errors are recorded, and the remaining steps still run.
 
         Raises:
             Conflict: another pass took over, or a disconnected agent of the plan has connected
@@ -182,11 +182,11 @@ class ReconcilePass:
                 return
 
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
-        """Report to the pool why no offering is available, and until when; else "" and 0.
+        """Report to the pool why no offering is available, and until when (`supply_gap`).
 
-        A launch that is open or an instance that starts counts as available. The pool shows the
-        reason to users, and an unchanged report is not stored again. Raises TableError if the
-        report cannot be stored.
+        Report "" and 0 if an offering may be available, a launch is open or an instance starts. The
+        pool shows the reason to users, and an unchanged report is not stored again. Raises
+        TableError if the state cannot be read or written.
         """
         ledger = self._ledger
         starting = ledger.intents or any(
@@ -261,9 +261,9 @@ class ReconcilePass:
     def _terminate_instances(self, cloud: CloudProvider) -> None:
         """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
 
-        Ask at most once in a pass for each instance, also after an error, and also for an instance
-        that the cloud does not list. The first cloud error is recorded, not raised. The instances
-        after the error are not asked for again before the next pass.
+        An instance that the cloud does not list is included. Later calls in the pass skip the
+        instance, also after an error. The first cloud error is recorded, not raised, and ends the
+        requests of this call. The next pass makes the failed and the remaining requests.
         """
         ids = [
             row.id

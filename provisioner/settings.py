@@ -41,10 +41,10 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     """Parse a pool's `provider` section, a JSON object with `type` and the settings.
 
     A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
-    sets `launch_error_limit` to one more, unless the latter is given; it is ignored unless it is a
-    positive integer. Missing fields and null have the defaults. Unknown fields are the cloud's own
-    and go unchecked into `section`, as JSON with sorted keys. The kind of cloud is not checked
-    either.
+    sets `launch_error_limit` to one more, unless `launch_error_limit` is given. Values of
+    `launch_error_retries` other than positive integers are ignored. A missing field or null has the
+    default; `type` is required. Unknown fields are the cloud's own and go unchecked into `section`,
+    as JSON with sorted keys. The kind of cloud is not checked either.
 
     Raises:
         SettingsInvalid: the text is no JSON object, `type` is missing or no text, a value is wrong,

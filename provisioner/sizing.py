@@ -120,7 +120,8 @@ def launches_for_demand(
       first offering in `order`, and may exceed `bounds.room`.
     - A request that no usable offering serves gets nothing, and `is_short` does not count it.
 
-    The used slots in `capacity` are subtracted. Nothing is launched in a cloud here.
+    The records in `capacity` are changed: the slots that requests use are subtracted. Nothing is
+    launched in a cloud here.
 
     Args:
         demand: the pending work.
@@ -178,8 +179,8 @@ def _launches_for_overdue(
 
     The offerings in `usable` are tried in order.
 
-    - The first offering with enough slots gives one instance for one request, if no request was
-      served before.
+    - The first offering with enough slots gives one instance for one request, unless a request of
+      the overdue shapes was served before.
     - A smaller offering gives the missing instances of each pending gang of these shapes, while the
       room suffices. Only the first gang may use instances with work. The gangs use up free slots in
       `capacity`.
@@ -282,7 +283,7 @@ def _launches_for_gangs(
 
     A gang is a request with more slots than an instance. A gang first uses a single starting
     instance of any offering that has enough free slots. Otherwise a gang uses empty instances of
-    this size, and its launch is for the missing ones, in the zone of most of the used instances. A
+    this size. Its launch is for the missing instances, in the zone of most of the used instances. A
     gang without missing instances gets no launch. Nothing is launched for a gang whose missing
     instances exceed `room`, nor for further gangs of its shape.
 
@@ -362,9 +363,9 @@ def _instances_for_single(
     of `shapes`, so the caller leaves out shapes that do not accept `market`.
 
     Reduce the free slots of the starting instances; `served` is unchanged. Skip requests with 0
-    slots or more than `size`, the requests that `served` counts, and connected instances, which the
-    scheduler has already offered to these requests. Limits on the number of instances do not
-    matter.
+    slots or more than `size`, and the requests that `served` counts. Skip connected instances,
+    which the scheduler has already offered to these requests. Limits on the number of instances do
+    not matter.
     """
     single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []
@@ -391,9 +392,9 @@ def _add_zero_slot_launches(
 
     Zero-slot requests share the `starting` and the launched instances with other requests, so only
     the missing instances are added; connected instances do not count. The best offering is the
-    first in `order`. Launches of an offering without `together` are merged in any case, and gangs
-    come first. Return the launches unchanged without an offering in `order`, or if instances take
-    no zero-slot requests.
+    first in `order`. Return the launches unchanged without an offering in `order`, or if instances
+    take no zero-slot requests. Otherwise `merge_launches` merges the launches of each offering,
+    also if no instance is missing.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)

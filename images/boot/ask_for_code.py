@@ -24,9 +24,9 @@ def main():
 
     The arguments of the command line are URL, CLUSTER, POOL, SHA256, REGION and FILE. Each attempt
     posts a new proof of the instance's role (`prove`) to URL and follows the redirect to the code.
-    Return 0, or 1 without a file after ATTEMPTS failed attempts, PAUSE_SECONDS apart. Each failure
-    is printed. The code's digest is not checked here. Raises ValueError for another number of
-    arguments, and OSError if the file cannot be written.
+    Return 0, or 1 after ATTEMPTS failed attempts, PAUSE_SECONDS apart, which leave FILE unchanged.
+    Each failure is printed. The code's digest is not checked here. Raises ValueError for another
+    number of arguments, and OSError if the file cannot be written.
     """
     url, cluster, pool, digest, region, path = sys.argv[1:]
 
@@ -44,8 +44,9 @@ def prove(region, cluster, pool, digest):
     The dict names the pool and the digest. The dict also contains the signature, the date and the
     security token of a request to AWS's token service (GetCallerIdentity). The cluster, not this
     function, sends that request to learn the signing role, and then redirects to the code in its
-    bucket. AWS_ENDPOINT_URL_STS replaces the address of the token service in the signature. The
-    keys are read from the instance's metadata service. Raises OSError if no keys are available.
+    bucket. The signature covers `cluster`, so that no other cluster accepts the proof.
+    AWS_ENDPOINT_URL_STS replaces the address of the token service in the signature. The keys are
+    read from the instance's metadata service. Raises OSError if no keys are available.
     """
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     headers = {

@@ -16,9 +16,9 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 def main():
     """Write the object of the bucket at URL to the file FILE, with signed GET requests.
 
-    The arguments of the command line are URL, REGION and FILE. Return 0, or 1 without a file after
-    ATTEMPTS failed attempts, PAUSE_SECONDS apart. Each failure is printed. Raises ValueError for
-    another number of arguments, and OSError if the file cannot be written.
+    The arguments of the command line are URL, REGION and FILE. Return 0, or 1 after ATTEMPTS failed
+    attempts, PAUSE_SECONDS apart, which leave FILE unchanged. Each failure is printed. Raises
+    ValueError for another number of arguments, and OSError if the file cannot be written.
     """
     url, region, path = sys.argv[1:]
 

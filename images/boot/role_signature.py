@@ -22,11 +22,12 @@ KEY_NAMES = "AccessKeyId", "SecretAccessKey", "Token"
 def fetch(path, url, attempts, pause_seconds, make_request):
     """Write the answer of a request to the file `path`, and replace any former content.
 
-    Return 0, or 1 after `attempts` failed attempts. The file is unchanged then. Each attempt sends
-    a new request of `make_request`. An OSError of the request or of `make_request`, such as an
-    error status or a truncated answer, is printed to stdout and retried after `pause_seconds`: AWS
-    may not know the new role yet, or the cluster the new instance. `url` is for messages only.
-    Raises OSError if the file cannot be written, and passes on any other error at once.
+    Return 0, or 1 after `attempts` (1 or more) failed attempts, which leave the file unchanged.
+    Each attempt sends a new request of `make_request`. An OSError of the request or of
+    `make_request`, such as an error status or a truncated answer, is printed to stdout and retried
+    after `pause_seconds`: AWS may not know the new role yet, or the cluster the new instance. `url`
+    is for messages only. Raises OSError if the file cannot be written, and passes on any other
+    error at once.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -61,9 +62,9 @@ def read_keys():
 
 
 def parse_keys(role, text):
-    """Return the keys of `role` from the metadata service's answer, a JSON object.
+    """Return the keys of `role`: all fields of the metadata service's answer, a JSON object.
 
-    Raises OSError with the service's reason for an answer without keys, and for any other text.
+    Raises OSError with the service's reason if any of KEY_NAMES is missing, and for any other text.
     """
     try:
         keys = json.loads(text)
@@ -97,8 +98,8 @@ def sign(method, url, region, service, headers, content=b""):
     caller must send `url`, the headers and the body `content` unchanged. The keys are read from the
     instance's metadata service at each call. Raises OSError if no keys are available (`read_keys`).
 
-    AWS refuses the signature unless the path of `url` is present (at least "/") and URL-encoded,
-    the query is sorted, and the names in `headers` are in lower case.
+    AWS refuses the signature unless the path of `url` is present (at least "/") and URL-encoded.
+    The query must be sorted, and the names in `headers` must be in lower case.
     """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)

@@ -59,8 +59,8 @@ class CapacityBlocks:
     def _describe(self, name: str) -> dict[str, Any] | None:
         """Return EC2's description of a reservation.
 
-        Return None if EC2 does not know the reservation, or if the request fails. Log the failure
-        with its code; no error of the SDK is raised.
+        Return None if EC2 does not know the reservation, or if the request fails. A failed request
+        is logged; no error of the SDK is raised.
         """
         try:
             answer = self._api.describe_capacity_reservations(CapacityReservationIds=[name])

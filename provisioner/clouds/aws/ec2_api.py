@@ -48,10 +48,10 @@ def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
     """Create an EC2 client that never retries a call; make no call yet.
 
     `session` is a botocore session; without one, the environment's credentials are used. An empty
-    region means the region of the session or environment. A connection must be made within
-    CONNECT_SECONDS, and an answer must come within ANSWER_SECONDS. The client's methods raise the
-    SDK's errors (`translate_errors`). Raises NotAllowed for incomplete credentials, and
-    ConfigurationError without a region. Missing credentials fail the first call.
+    region means the region of the session or environment. A call of the client fails after
+    CONNECT_SECONDS without a connection, and after ANSWER_SECONDS without data from EC2. The
+    client's methods raise the SDK's errors (`translate_errors`). Raises NotAllowed for incomplete
+    credentials, and ConfigurationError without a region. Missing credentials fail the first call.
     """
     config = Config(
         retries={"total_max_attempts": 1},

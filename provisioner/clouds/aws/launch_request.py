@@ -103,8 +103,8 @@ class Ec2Settings:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
         The name is `TYPE/MARKET`. The offering has any zone and no price. The slots are
-        `instance_slots`, or else those of the instance type. Raises ConfigurationError if the
-        number of slots is unknown.
+        `instance_slots`, or else the GPUs of the instance type. With `cpu_slots_allowed`, 1 slot
+        replaces 0 slots. Raises ConfigurationError if the number of slots is unknown.
         """
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
@@ -333,7 +333,8 @@ def fleet_request(
 ) -> dict[str, Any]:
     """Return the parameters of CreateFleet for a launch attempt; call nothing.
 
-    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all. A
+    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all.
+    Instances are placed in the zone's placement group if `_placement_groups` returns the group. A
     repeated request has the same client token, by which EC2 recognizes a repetition, and the same
     parameters. A `together` request is launched in a single zone, completely or not at all. This
     does not hold for a capacity block: the block is in one zone, and a part may be launched. Any

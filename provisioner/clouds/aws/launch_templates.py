@@ -50,7 +50,7 @@ class LaunchTemplates:
         A template with the name that exists already is used as it is. After a creation, delete the
         pool's other templates that are older than TEMPLATE_TTL_MS. Errors of this deletion are only
         logged. Make no call for a template that this object has returned before, unless the image
-        is new. After an error, nothing is remembered.
+        is new. After an error, the template does not count as returned.
 
         Raises:
             ConfigurationError: the image does not exist, or the boot script is too long.

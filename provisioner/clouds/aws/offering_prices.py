@@ -93,9 +93,11 @@ class OfferingPrices:
     def _read_prices(self) -> _PricedOfferings:
         """Return the pool's offerings, with prices where the settings have no price.
 
-        Spot prices are read from EC2 if a spot offering has no price in the settings, and then the
-        subnets, if EC2 gave any spot price. Failed requests are logged. The order of the offerings
-        stays. Raises ConfigurationError for invalid settings.
+        The result also has the time to cache the prices, which is UNKNOWN_PRICES_TTL_MS after a
+        failed request for spot prices. Spot prices are read from EC2 if a spot offering has no
+        price in the settings. If EC2 gives any spot price, the subnets are read too. Failed
+        requests are logged. The order of the offerings stays. Raises ConfigurationError for invalid
+        settings.
         """
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]

@@ -51,6 +51,7 @@ from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
     POOL_TAG,
+    CloudError,
     CloudInstance,
     OutcomeUnknown,
     QuotaExceeded,
@@ -164,10 +165,10 @@ class Ec2Cloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by an EC2 fleet, and return the launched instances.
 
-        A missing launch template is created, and old templates of the pool are deleted. An instance
-        type outside the catalogue and a capacity block are checked first. Fewer instances than
-        requested may be launched, unless the request is `together` without a capacity block. The
-        settings are those of the request.
+        A missing launch template is created, and then old templates of the pool are deleted. An
+        instance type outside the catalogue and a capacity block are checked first. Fewer instances
+        than requested may be launched, unless the request is `together` without a capacity block.
+        The settings are those of the request.
 
         A repeated request with the same token launches nothing, and returns the instances of the
         first request. The instances are STARTING, as at the launch, even if they have ended since.
@@ -195,7 +196,7 @@ class Ec2Cloud:
 
         Raises:
             OutcomeUnknown: the launch must be repeated: EC2 did not answer, does not see the
-                template yet, or lists no instance.
+                template yet, or lists no instance of the fleet.
             CloudError: this call launched nothing. An earlier call with the token may have launched
                 the instances.
         """
@@ -373,13 +374,21 @@ class Ec2Cloud:
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
         """Return the listed instances with the tags of a launch: cluster, pool and launch id.
 
-        The instances have their present state, ended ones included. Raises OutcomeUnknown if EC2
-        lists no instance; `fleet` is the id for the message. Raises errors of the SDK.
+        The instances have their present state, ended ones included. `fleet` is the id for messages.
+
+        Raises:
+            OutcomeUnknown: EC2 lists no instance, or the list cannot be read. The launch may have
+                succeeded in both cases.
         """
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
-        instances = tuple(self._find_instances(tags))
+        text = f"fleet {fleet} returned neither instances nor errors"
+        try:
+            with translate_errors():
+                instances = tuple(self._find_instances(tags))
+        except CloudError as error:
+            raise OutcomeUnknown(f"{text}; its instances cannot be listed: {error}") from None
         if not instances:
-            raise OutcomeUnknown(f"fleet {fleet} returned neither instances nor errors")
+            raise OutcomeUnknown(text)
         return instances
 
     def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:

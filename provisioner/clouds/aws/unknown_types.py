@@ -63,8 +63,8 @@ class UnknownTypes:
         Make no request if the catalogue contains the type: then the type's name decides whether the
         image boots. Otherwise read the description from EC2, or use the cached one. If EC2 gives no
         description, which is logged, only the name is checked. The image is only checked if the
-        pool names none, and the slots only for types outside the catalogue with whole NVIDIA GPUs
-        or no GPU.
+        pool names none. The slots are only checked for types outside the catalogue with whole
+        NVIDIA GPUs or no GPU.
 
         Raises:
             ConfigurationError: a check fails, or the region lacks the type.
@@ -156,8 +156,9 @@ def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
 def _check_image(name: str, description: _TypeDescription) -> None:
     """Raise ConfigurationError if the default image does not support the type's hardware.
 
-    The image supports processors with ARCHITECTURE, and GPUs of NVIDIA since Turing or no GPUs.
-    `name` is the instance type's, for the message.
+    The image supports processors with ARCHITECTURE, and GPUs of NVIDIA since Turing or no GPUs. An
+    unknown GPU of NVIDIA passes. The caller skips this check for pools with an own image. `name` is
+    the instance type's, for the message.
     """
     remedy = "use another type, or name an image for it in provider.image_id"
     if ARCHITECTURE not in description.architectures:

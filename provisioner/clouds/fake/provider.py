@@ -184,7 +184,7 @@ class FakeCloud:
         launch is not tried again: its error is raised after this time, and again at each call.
 
         Raises:
-            ThrottlingError: by chance, nothing is launched.
+            ThrottlingError: by chance; nothing is launched then.
             OutcomeUnknown: by chance, before or after the machines were launched; also by chance
                 for a repeated token.
             LaunchUnderWay: `rules.under_way_ms` is not over.
@@ -212,11 +212,11 @@ class FakeCloud:
         return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in outcome.ids)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List the visible machines, with statuses that are up to `rules.stale_ms` old.
+        """List the visible machines of the cluster, or of a single pool.
 
-        Machines stay in the list, as TERMINATED, for ENDED_INSTANCE_TTL_MS after their end. One age
-        is sampled for the whole list. A status is never older than the machine's launch. Raises
-        ThrottlingError by chance.
+        The statuses are up to `rules.stale_ms` old. Machines stay in the list, as TERMINATED, for
+        ENDED_INSTANCE_TTL_MS after their end. One age is sampled for the whole list. A status is
+        never older than the machine's launch. Raises ThrottlingError by chance.
         """
         self._throttle_by_chance()
         now_ms = self.clock()

@@ -89,8 +89,8 @@ class CatalogueTooSlow(CloudError):
 class BillingCatalog:
     """Prices from the Cloud Billing Catalog, or from the table for prices that the catalog lacks.
 
-    The whole catalog is read once a day, in at most READ_MS_MAX. `api` creates an API of the
-    service `cloudbilling`; `clock` returns epoch milliseconds.
+    The whole catalog is read once a day; a read that takes more than READ_MS_MAX is given up. `api`
+    creates an API of the service `cloudbilling`; `clock` returns epoch milliseconds.
     """
 
     def __init__(self, api: Callable[[], GoogleApi], clock: Callable[[], int]) -> None:

@@ -116,9 +116,10 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 def answer_error(status: int, answer: Any) -> CloudError:
     """Return the CloudError for a response with an error status and any JSON content.
 
-    Of several errors, return the first in the order of _BEST_TO_RETRY_FIRST. An OutcomeUnknown
-    comes last. An error object without a list is classified by its own status and message. Any
-    other content, also None, is classified by the HTTP status alone. Nothing is raised.
+    Of several errors, return the first in the order of _BEST_TO_RETRY_FIRST. An OutcomeUnknown is
+    as late in this order as a plain CloudError. Of equal errors, the first counts. An error object
+    without a list is classified by its own status and message. Any other content, also None, is
+    classified by the HTTP status alone. Nothing is raised.
     """
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):

@@ -47,11 +47,11 @@ Authorize = Callable[[str, str], Mapping[str, str]]
 def create_compute_api(credentials: Any = None) -> "GoogleApi":
     """Create an API for Compute Engine calls, with paths that begin with a project.
 
-    No call is made. A call raises OutcomeUnknown after ANSWER_SECONDS_MAX without an answer.
-
-    Without `credentials`, the environment's credentials are loaded at the first call.
-    DETCLOUD_COMPUTE_ENDPOINT replaces Google's address, which then gets no credentials, unless
-    `credentials` are given and DETCLOUD_STS_ENDPOINT is set. The variables are read now.
+    No call is made yet. A call raises OutcomeUnknown after CONNECT_SECONDS_MAX without a
+    connection, and after ANSWER_SECONDS_MAX without data from Google. Without `credentials`, the
+    environment's credentials are loaded at the first call. DETCLOUD_COMPUTE_ENDPOINT replaces
+    Google's address, which then gets no credentials, unless `credentials` are given and
+    DETCLOUD_STS_ENDPOINT is set. The variables are read now.
     """
     pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
@@ -64,10 +64,11 @@ def create_compute_api(credentials: Any = None) -> "GoogleApi":
 def create_billing_api(credentials: Any = None) -> "GoogleApi":
     """Create an API for the Cloud Billing Catalog, with a short timeout; make no call yet.
 
-    A call raises OutcomeUnknown after CATALOGUE_SECONDS_MAX without an answer. Without
-    `credentials`, the environment's credentials are loaded at the first call.
-    DETCLOUD_BILLING_ENDPOINT replaces Google's address, which then gets no credentials, unless
-    `credentials` are given and DETCLOUD_STS_ENDPOINT is set. The variables are read now.
+    A call raises OutcomeUnknown after CONNECT_SECONDS_MAX without a connection, and after
+    CATALOGUE_SECONDS_MAX without data from Google. Without `credentials`, the environment's
+    credentials are loaded at the first call. DETCLOUD_BILLING_ENDPOINT replaces Google's address,
+    which then gets no credentials, unless `credentials` are given and DETCLOUD_STS_ENDPOINT is set.
+    The variables are read now.
     """
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")

@@ -72,8 +72,8 @@ class MachineSettings:
 
         `gpu_type` and `gpu_num` that are None have the defaults of `describe_instance_type`: an N1
         type without both gets 4 GPUs of the kind nvidia-tesla-t4, as version 0.1 stored them. The
-        result is not checked.
-        `described` has machine types that take precedence over the catalogue.
+        result is not checked. `described` has machine types that take precedence over the
+        catalogue.
         """
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
 
@@ -140,8 +140,8 @@ class GceSettings:
         """Return the offering of `instance_type`, for pools without a list of offerings.
 
         The name is `TYPE/MARKET`. The offering has any zone and no price. The slots are
-        `instance_slots`, or else those of the machine type. Raises ConfigurationError if the number
-        of slots is unknown.
+        `instance_slots`, or else the GPUs of the machine type. With `cpu_slots_allowed`, 1 slot
+        replaces 0 slots. Raises ConfigurationError if the number of slots is unknown.
         """
         described = self.machine_types
         name = str(self.instance_type.instance_type(described))
@@ -196,7 +196,8 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
 
     Raises:
         ConfigurationError: a `together` request or the script is too large, the zone is not in the
-            region, no region is known, or the machine type or accelerator is invalid.
+            region, no region is known, or the machine type or accelerator is invalid or cannot boot
+            the default image.
     """
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
@@ -229,8 +230,8 @@ def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
     """Return the names of a request's instances. Names are also ids.
 
     A request for more than INSTANCES_MAX instances gets only INSTANCES_MAX names. The names depend
-    on the settings' prefix, and on digests of the token and of the request without the price, so
-    that a repeated request has the same names.
+    on the settings' prefix, and on digests of the token and of the request without the price. A
+    repeated request therefore has the same names.
     """
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
     count = min(request.count, INSTANCES_MAX)
@@ -301,8 +302,8 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     - `networkInterfaces`: those of `base_config`; the settings replace fields of the first.
     - `metadata`: key by key. `base_config` cannot replace the startup script, but can allow the
       project's SSH keys, which are blocked otherwise.
-    - `scheduling`: key by key. The request's market and maintenance options precede, except that
-      `base_config` chooses `onHostMaintenance` of an on-demand machine that can migrate.
+    - `scheduling`: key by key. The request's market and maintenance options take precedence.
+      However, `base_config` chooses `onHostMaintenance` of an on-demand machine that can migrate.
     - `tags`: the network tags of the settings, then those of `base_config`, without duplicates.
     - Any other field of `base_config` is kept unchecked.
 
@@ -346,8 +347,8 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 def _check_default_image(name: str, settings: GceSettings) -> None:
     """Raise ConfigurationError if the default image does not run on an instance type.
 
-    An image that the settings name is not read: the caller checks only launches of the default
-    image. `settings` have the descriptions of machine types.
+    Unknown types pass. The check does not depend on the image in `settings`: the caller skips the
+    check for pools with an own image. `settings` have the descriptions of machine types.
     """
     if problem := find_image_problem(name, settings.machine_types):
         raise ConfigurationError(f"{name} cannot boot: {problem.text}; {problem.remedy}")
@@ -441,9 +442,10 @@ def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
 def _scheduling(
     request: IntentRow, instance: InstanceType, settings: GceSettings
 ) -> dict[str, Any]:
-    """Return the scheduling options of an instance, without other options of `base_config`.
+    """Return the scheduling options of an instance for the request's market.
 
-    Compute Engine restarts no instance after an end; the provisioner launches replacements.
+    Of the options in `base_config`, only `onHostMaintenance` counts here (`_maintenance`). Compute
+    Engine restarts no instance after an end; the provisioner launches replacements.
     """
     if request.offering.market is Market.SPOT:
         return _spot_scheduling(settings)

@@ -71,9 +71,9 @@ def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObjec
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
     """Read the result of a bulk insert so far, without waiting for the end.
 
-    The result is over if the bulk insert is done, and all instances that it reports as created are
-    listed, or all were deleted again as too few. Raises CloudError if the operations cannot be
-    read. Failed operations raise no error: the result has their errors.
+    The result is over if the bulk insert is done and the operations of all created instances are
+    listed, or the instances were deleted again as too few. Raises CloudError if the operations
+    cannot be read. Failed operations raise no error: the result has their errors.
 
     Args:
         api: the API of Compute Engine.

@@ -169,10 +169,10 @@ class GceCloud:
 
         The first call begins the launch and usually raises LaunchUnderWay; a later call with the
         same request returns the launched instances, as STARTING, also after an instance has ended.
-        Fewer instances than requested may be launched, unless the request is `together`. A request
-        that was created REQUEST_KNOWN_MS ago or earlier searches the operations first, and launches
-        only if none is found. A quota error names the quota to raise. The zones of the launched
-        instances are cached for `terminate`.
+        Fewer instances than requested may be launched, unless the request is `together`. If the
+        request was created REQUEST_KNOWN_MS ago or earlier, its operation is searched first, and a
+        launch begins only if no operation is found. A quota error names the quota to raise. The
+        zones of the launched instances are cached for `terminate`.
 
         Raises:
             LaunchUnderWay: the operation is not over.
@@ -213,10 +213,10 @@ class GceCloud:
         """List the region's instances of a cluster, or of a single pool, by labels.
 
         - A listed instance that stops, has stopped or ends gets the reason for the end, and the
-          time of a preemption as notice, if Compute Engine's operations have them.
-        - An instance that the last call of this object with the same arguments returned, and that
-          Compute Engine lists no more, is returned once more as TERMINATED, if an operation gives
-          the reason for its end. Otherwise it is absent.
+          end of a preemption as notice. Both are None if no operation tells the reason.
+        - An instance may have disappeared from Compute Engine's list since the last call of this
+          object with the same arguments. If an operation tells the reason for its end, the instance
+          is returned once as TERMINATED. Otherwise the instance is absent.
 
         Operations are read only for such instances. After an error of this read, the next call does
         not return a disappeared instance again. The zones are cached for `terminate`.
@@ -260,8 +260,8 @@ class GceCloud:
         that this object has not listed is read first.
 
         An error of one instance does not stop the others, and the last error is raised at the end.
-        A batch is the last one if Compute Engine refuses the caller (throttled or not allowed),
-        which is raised, or if no request of the batch gets a response.
+        After a batch without any response, no further batch is sent. If Compute Engine refuses the
+        caller (throttled or not allowed), the refusal is raised after the batch.
 
         Raises:
             ConfigurationError: the pool's section is invalid, or no project is known.
@@ -380,8 +380,8 @@ class GceCloud:
     def _complete_section(self, section: str) -> GceSettings:
         """Return a pool's settings, parsed from JSON and completed by the deployment.
 
-        Raises ConfigurationError for invalid settings, without a project, and for any error of the
-        deployment's completion.
+        Raises ConfigurationError for invalid settings or without a project. Errors of the
+        deployment's completion are passed on.
         """
         settings = self._complete_settings(parse_section(section))
         if not settings.project:

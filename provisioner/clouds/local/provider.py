@@ -119,9 +119,10 @@ class LocalProcesses:
         """Start the request's agents that were not started before; return the request's instances.
 
         Create each instance's folder and record. All instances are launched, whatever the machine's
-        capacity. Instance ids are derived from the token, so instances from before a crash are
-        recognized and not started again, ended ones included, until their folders are deleted. A
-        repeated request returns the instances of the first request, with their present status.
+        capacity. Instance ids are derived from the token. Instances from before a crash are
+        therefore recognized and not started again, ended ones included, until their folders are
+        deleted. A repeated request returns the instances of the first request, with their present
+        status.
 
         Raises:
             ConfigurationError: the offering has no slots.
@@ -144,7 +145,7 @@ class LocalProcesses:
             return tuple(map(self._to_cloud_instance, names, records))
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances, after completing the ends of all instances in the folder.
+        """List the instances of the cluster, or of a single pool, after completing due ends.
 
         The ends are completed for all clusters and pools, also for those that are not listed. Kill
         processes of instances that were terminated STOP_MS_MAX ago or whose agent died. Record
@@ -290,17 +291,16 @@ class LocalProcesses:
         """Yield the live processes of an instance, from /proc: the agent, supervisors and trials.
 
         A process belongs to the instance if its environment contains the instance's folder, or its
-        command contains the folder and "detcloud". A shell in the folder does not count. This
-        process and processes of other users, whose environment is unreadable, are skipped. Yield
-        nothing on a system without /proc.
+        command is detcloud's own with the folder (`_is_own_command`). A shell in the folder, and a
+        command that reads the agent's log, do not count. Of processes of other users, only the
+        command is readable. This process is skipped. Yield nothing on a system without /proc.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                ours = folder in words and b"detcloud" in words
+                ours = _is_own_command((entry / "cmdline").read_bytes(), folder)
                 if ours or folder in (entry / "environ").read_bytes():
                     process = read_process(int(entry.name))
                     if process is not None:
@@ -338,6 +338,17 @@ class LocalProcesses:
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
         fresh.replace(path)
+
+
+def _is_own_command(command: bytes, folder: bytes) -> bool:
+    """Whether a command line, from /proc, is detcloud's own and names the folder.
+
+    True if a word contains the folder, and another word contains "detcloud". The folder's own path
+    may contain "detcloud", so a user's command with this path alone does not count.
+    """
+    words = command.split(b"\0")
+    others = [word for word in words if folder not in word]
+    return len(others) < len(words) and any(b"detcloud" in word for word in others)
 
 
 def _is_to_end(record: _Record, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The classification of EC2's error codes, and the masking of messages."""
+"""The classification of EC2's error codes, the masking of messages, and errors after a launch."""
 
 import pytest
 
@@ -21,6 +21,7 @@ from provisioner.clouds.provider import (
     ThrottlingError,
     TokenReused,
 )
+from tests.unit.provisioner.ec2_account import Account, request
 
 # From EC2's documentation: code, HTTP status, expected class.
 ROWS: list[tuple[str, int, type[CloudError]]] = [
@@ -132,3 +133,15 @@ def test_shortens_long_messages() -> None:
 )
 def test_recognizes_refusals_of_the_caller(code: str, is_so: bool) -> None:
     assert is_caller_refused(code) is is_so
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "UnauthorizedOperation"])
+def test_refused_lookup_of_a_launch_leaves_the_outcome_open(ec2: Account, code: str) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request())
+    (key,) = [key for key in ec2.region.answers if key[0] == "CreateFleet"]
+    fields, answer = ec2.region.answers[key]
+    ec2.region.answers[key] = (fields, {"FleetId": answer["FleetId"]})
+    ec2.region.fail("DescribeInstances", code)
+    with pytest.raises(OutcomeUnknown, match=f"instances cannot be listed: {code}"):
+        cloud.launch(request())

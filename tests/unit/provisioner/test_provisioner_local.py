@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -167,6 +168,19 @@ def test_children_of_a_killed_agent_are_killed(machine: Machine) -> None:
     os.kill(record["pid"], signal.SIGKILL)
     wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
     assert not is_alive(process)
+
+
+def test_spares_a_users_reader_of_the_log(machine: Machine, tmp_path: Path) -> None:
+    # The folder's own path contains the program's name, as in a home folder.
+    machine.folder = tmp_path / "detcloud" / "instances"
+    name = machine.launch_one()
+    with subprocess.Popen(["tail", "-f", str(machine.folder / name / "agent.log")]) as reader:
+        try:
+            machine.cloud.terminate([name])
+            wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
+            assert reader.poll() is None
+        finally:
+            reader.kill()
 
 
 def test_agent_of_another_server_address_is_stopped(machine: Machine) -> None:
