@@ -7,12 +7,12 @@ arrives. Requests that the agents can never fit do not count.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from heapq import merge
 from sys import maxsize
 from typing import Any, TypeVar
 
 from control_plane.scheduling.fitting import AgentSet, RequestPlacer
+from control_plane.scheduling.job_after_stops import job_after_stops
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
@@ -174,12 +174,12 @@ def _starts_other_trials(
     stopped = _by_job(stopping)
     begun = _by_job(start.request for start in placer.starts)
     changed = {
-        job.group: _job_after_stops(job, stopped.get(job.group, []), begun.get(job.group, []))
+        job.group: job_after_stops(job, stopped.get(job.group, []), begun.get(job.group, []))
         for job in jobs
         if job.allocations or job.leaving_slots or job.group in begun
     }
     later_jobs = {job.group: changed.get(job.group, job) for job in jobs}
-    # Most jobs of a long queue hold no slots, and their claims stay as they are.
+    # In a long queue most jobs hold no slots, and the plan reuses the claims of these jobs.
     later_claims = [claim for claim in claims if claim.group not in changed]
     later_claims += _share_claims(changed.values(), agents)
     later_placer = RequestPlacer(agents, maxsize)
@@ -201,67 +201,6 @@ def _by_job(items: Iterable[_Item]) -> dict[int, list[_Item]]:
     for item in items:
         groups.setdefault(item.group, []).append(item)
     return groups
-
-
-def _job_after_stops(
-    job: Job, stopped: Sequence[RunningAllocation], begun: Sequence[AllocationRequest]
-) -> Job:
-    """Return the job after the starts of `begun` requests and the stops of `stopped` allocations.
-
-    The stopped allocations are pending again, behind the job's other requests. The result's
-    allocations are empty; its totals count the allocations that remain.
-
-    Args:
-        job: the job.
-        stopped: the job's allocations that stop.
-        begun: the job's requests that the plan starts.
-    """
-    started = {request.allocation_id: request.slots for request in begun}
-    fixed = sum(request.slots for request in begun if not request.preemptible)
-    fixed -= sum(running.slots for running in stopped if not running.preemptible)
-    waiting = Counter(job.pending_slots)
-    waiting.subtract(started.values())
-    waiting.update(running.slots for running in stopped)
-    stopped_slots = sum(running.slots for running in stopped)
-    return replace(
-        job,
-        pending=_PendingAfterStops(job, started, stopped),
-        allocations=(),
-        pending_slots={slots: count for slots, count in waiting.items() if count > 0},
-        held_slots=job.held_slots + sum(started.values()) - stopped_slots,
-        non_preemptible_slots=job.non_preemptible_slots + fixed,
-        leaving_slots=0,
-    )
-
-
-class _PendingAfterStops:
-    """The pending requests of a job without started requests, then requests for stopped
-    allocations.
-
-    The requests are read lazily.
-
-    Args:
-        started: the allocation ids of the started requests.
-        stopped: the stopped allocations.
-    """
-
-    def __init__(
-        self, job: Job, started: Container[str], stopped: Sequence[RunningAllocation]
-    ) -> None:
-        self._job, self._started, self._stopped = job, started, stopped
-
-    def __iter__(self) -> Iterator[AllocationRequest]:
-        yield from (
-            request for request in self._job.pending if request.allocation_id not in self._started
-        )
-        for running in self._stopped:
-            yield AllocationRequest(
-                running.allocation_id,
-                running.slots,
-                group=running.group,
-                label=self._job.label,
-                single_agent=self._job.single_agent,
-            )
 
 
 def _is_over_limit(job: Job) -> bool:

@@ -122,11 +122,11 @@ class _ProgressiveFilling:
         return was_open
 
     def disable_next(self, latest: Iterator[ShareClaim]) -> bool:
-        """Disable the youngest open claims with an offer below the smallest request, until one of
-        them had an offer.
+        """Disable open claims with an offer below the smallest request, the youngest claim first.
 
-        The slots of this offer are left for further rounds. Return False if no claim with an offer
-        qualifies. A claim that was passed once is not visited again, because offers only grow.
+        Stop after a claim with an offer above 0, and keep the slots of the offer for further
+        rounds. Return False if no such claim is left. A claim that was passed once is not visited
+        again, because offers only grow.
 
         Args:
             latest: the claims, the youngest first, continued from call to call.
