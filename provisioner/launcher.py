@@ -166,8 +166,9 @@ class Launcher:
     def _record_open_launch(self, intent: IntentRow, error: CloudError) -> None:
         """Record in the pass why a launch stays open; store nothing.
 
-        A launch in progress (LaunchUnderWay) sets `has_launch_under_way`, and is appended to the
-        reasons. Any other error is recorded as the trouble of the pass.
+        The error is appended to the pass's reasons. In addition, a launch in progress
+        (LaunchUnderWay) sets `has_launch_under_way`, and any other error counts as the trouble of
+        the pass (`add_trouble`).
         """
         if isinstance(error, LaunchUnderWay):
             self._record.has_launch_under_way = True

@@ -44,7 +44,8 @@ def prove(region, cluster, pool, digest):
     The dict names the pool and the digest. The dict also contains the signature, the date and the
     security token of a request to AWS's token service (GetCallerIdentity). The cluster, not this
     function, sends that request to learn the signing role, and then redirects to the code in its
-    bucket. The signature covers `cluster`, so that no other cluster accepts the proof.
+    bucket. The signature covers `cluster`, the digest and the purpose: no other cluster accepts the
+    proof, and no other request of an instance.
     AWS_ENDPOINT_URL_STS replaces the address of the token service in the signature. The keys are
     read from the instance's metadata service. Raises OSError if no keys are available.
     """

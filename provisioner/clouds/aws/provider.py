@@ -165,10 +165,10 @@ class Ec2Cloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by an EC2 fleet, and return the launched instances.
 
-        A missing launch template is created, and then old templates of the pool are deleted. An
-        instance type outside the catalogue and a capacity block are checked first. Fewer instances
-        than requested may be launched, unless the request is `together` without a capacity block.
-        The settings are those of the request.
+        A missing launch template is created. Then the pool's other templates that are older than a
+        day are deleted. An instance type outside the catalogue and a capacity block are checked
+        first. Fewer instances than requested may be launched, unless the request is `together`
+        without a capacity block. The settings are those of the request.
 
         A repeated request with the same token launches nothing, and returns the instances of the
         first request. The instances are STARTING, as at the launch, even if they have ended since.

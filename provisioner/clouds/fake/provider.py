@@ -387,11 +387,11 @@ class FakeCloud:
         return self._with_sampled_end(machine)
 
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
-        """Return the machine with a sampled end, or unchanged if chance spares the machine.
+        """Return the machine with an end, if it gets one of these ends, or unchanged.
 
-        - `rules.vanishes_share` of all machines: gone after `rules.vanish_ms`, without a notice.
-        - Of the others, each spot machine, if `rules.interrupted_ms` is set: interrupted
-          (`_with_interruption`).
+        - `rules.vanishes_share` of all machines vanish after `rules.vanish_ms`, without a notice.
+        - Every spot machine that does not vanish is interrupted (`_with_interruption`), if
+          `rules.interrupted_ms` is set.
         """
         rules = self.rules
         if self._draw_fault(rules.vanishes_share):

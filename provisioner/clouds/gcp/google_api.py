@@ -134,7 +134,10 @@ class GoogleApi:
         self._url = root
 
     def close(self) -> None:
-        """Close all idle connections. Requests in progress go on, and later calls reconnect."""
+        """Close idle connections now, and busy connections after their requests.
+
+        Later calls open new connections.
+        """
         self._pool.clear()
 
     def get(self, path: str, **query: Any) -> JsonObject:
