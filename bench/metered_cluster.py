@@ -27,7 +27,7 @@ from control_plane.access.tokens import StaticTokens, token_digest
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.records import Status
-from control_plane.agents.identity import Proof
+from control_plane.agents.identity import Proof, Signer
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
@@ -356,8 +356,8 @@ class _TrustingVerifier:
 
     cloud = "AWS"
 
-    def verify_proof(self, proof: Proof) -> str:
-        return proof.fields["authorization"]
+    def verify_proof(self, proof: Proof) -> Signer:
+        return Signer(proof.fields["authorization"])
 
 
 class _MeteredAdapters(Adapters):

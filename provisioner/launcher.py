@@ -5,6 +5,7 @@ the next pass repeats the request with the intent's token.
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
@@ -19,6 +20,7 @@ from control_plane.fleet.records import (
 from provisioner import offerings
 from provisioner.clouds.provider import (
     INTENT_TAG,
+    BatchRefused,
     CloudError,
     CloudInstance,
     CloudProvider,
@@ -34,8 +36,14 @@ from provisioner.pass_context import PassRecord, PassServices
 # A launch is repeated for this time, which is much shorter than the validity of the token.
 INTENT_MS_MAX = 10 * MINUTE_MS
 
+# After this time, a refused call for several instances is tried again, once.
+BATCH_REFUSED_MS = 24 * 60 * MINUTE_MS
+
 # Errors of a repeated launch that leave open whether an earlier attempt succeeded.
 _INCONCLUSIVE_KINDS = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
+
+
+log = logging.getLogger(__name__)
 
 
 class AttemptResult(Enum):
@@ -71,9 +79,11 @@ class Launcher:
 
         The id is the time and the number of the launch, counted from the fleet's `launches`, which
         stays unchanged. The token, by which a cloud recognizes a repeated request, is a hash of
-        cluster, pool and id. Return [] without launches.
+        cluster, pool and id. The intents are `singly` until BATCH_REFUSED_MS after the cloud has
+        refused a call for several instances. Return [] without launches.
         """
         fleet, now_ms = self._ledger.fleet, self._services.clock()
+        singly = 0 <= now_ms - fleet.batch_refused_ms < BATCH_REFUSED_MS
         intents = []
         for number, launch in enumerate(launches, fleet.launches + 1):
             name = f"{now_ms:x}-{number}"
@@ -90,6 +100,7 @@ class Launcher:
                     section=self._settings.section,
                     together=launch.together,
                     zone=launch.zone,
+                    singly=singly,
                 )
             )
         return intents
@@ -133,7 +144,10 @@ class Launcher:
           the intent.
         - FAILED, after a definite error, or without an error and an instance: commit the offering's
           health with a back-off, and delete the intent.
-        - THROTTLED, after throttling: the same writes as for FAILED.
+        - FAILED, after the refusal of a call for several instances (BatchRefused): commit the
+          refusal and a warning for users, and delete the intent. The offering's health stays, so
+          that the next plan launches singly at once.
+        - THROTTLED, after throttling: the same writes as after a definite error.
         - OPEN, without a definite response: commit nothing. The intent stays.
 
         Cloud errors are recorded in the pass and not raised. A launch in progress sets
@@ -156,6 +170,9 @@ class Launcher:
                 # The next pass repeats the request with the intent's token.
                 self._record_open_launch(intent, error)
                 return AttemptResult.OPEN
+            if isinstance(error, BatchRefused):
+                self._record_batch_refusal(intent, error)
+                return AttemptResult.FAILED
             self._close_intent(intent, (), error)
             is_throttled = isinstance(error, ThrottlingError)
             return AttemptResult.THROTTLED if is_throttled else AttemptResult.FAILED
@@ -175,6 +192,26 @@ class Launcher:
             self._record.reasons.append(f"{intent.offering.name} is in progress: {error}")
         else:
             self._record.add_trouble(error)
+
+    def _record_batch_refusal(self, intent: IntentRow, error: BatchRefused) -> None:
+        """Commit that the pool launches singly for BATCH_REFUSED_MS, and delete the intent.
+
+        The warning for users is stored in the fleet's row and logged.
+
+        Raises:
+            Conflict: another pass took over.
+            TableError: the state table fails.
+        """
+        hours = BATCH_REFUSED_MS // (60 * MINUTE_MS)
+        warning = (
+            "the cloud refuses calls that launch several instances, so the pool launches each "
+            f"instance by a call of its own for {hours} h: {error}"
+        )
+        log.warning("pool %s: %s", intent.pool, warning)
+        self._record.reasons.append(warning)
+        now_ms = self._services.clock()
+        fleet = replace(self._ledger.fleet, batch_refused_ms=now_ms, warning=warning)
+        self._ledger.commit(fleet, closed_intent=intent)
 
     def _close_intent(
         self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None
@@ -199,6 +236,9 @@ class Launcher:
         if error is not None:
             self._record.reasons.append(f"no {intent.offering.name}: {error} ({error.kind})")
         started = [_starting_row(intent, instance) for instance in launched]
+        if launched and not intent.singly:
+            # A call for several instances has succeeded, perhaps after a refusal.
+            fleet = replace(fleet, batch_refused_ms=0, warning="")
         self._ledger.commit(
             replace(fleet, health={**fleet.health, intent.offering.name: after}),
             changed_rows=started,
@@ -218,7 +258,7 @@ class Launcher:
 def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
     """Return the STARTING row of a launched instance, with the intent's time as the launch time.
 
-    The zone is the instance's. The instance's status, tags and notice are ignored.
+    The zone and the number are the instance's. The instance's status, tags and notice are ignored.
     """
     return InstanceRow(
         id=instance.id,
@@ -228,4 +268,5 @@ def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
         launched_ms=intent.created_ms,
         intent=intent.id,
         zone=instance.zone,
+        uid=instance.uid,
     )

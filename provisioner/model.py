@@ -195,6 +195,10 @@ class ObservedInstance:
     """Whether the agent has connected at any time, possibly between two passes."""
     is_joining: bool = False
     """Whether the agent has a live session that the pool has not processed yet."""
+    zone: str = ""
+    """The zone in the cloud's list; "" without one."""
+    uid: str = ""
+    """The cloud's number of the instance in the cloud's list; "" without one."""
 
     @property
     def boot_error(self) -> str:

@@ -111,6 +111,7 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
     - `silent_ms`: the mark of an agent that is not connected and should be (`_is_silent`).
     - `missed_ms`: the mark of an instance that the cloud's list should have and lacks
       (`_is_missing`).
+    - `zone`, `uid`: those in the cloud's list, unless the row has them since the launch.
     """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
     missed_ms = _mark_while(row.missed_ms, now_ms, _is_missing(draft, row, observed))
@@ -129,6 +130,8 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
         silent_ms=_mark_while(row.silent_ms, now_ms, _is_silent(draft, row, observed)),
         missed_ms=missed_ms,
+        zone=row.zone or observed.zone,
+        uid=row.uid or observed.uid,
     )
 
 

@@ -1,9 +1,10 @@
 """The combination of the cloud's list, the notices and the pool's state into observations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from control_plane.fleet.notices import InstanceNotice
+from control_plane.fleet.records import InstanceRow
 from provisioner.clouds.provider import CloudInstance
 from provisioner.model import EndReason, ObservedInstance
 from provisioner.pools import PoolSnapshot
@@ -56,6 +57,25 @@ def own_end_reasons(notices: Iterable[InstanceNotice]) -> dict[str, str]:
     return {notice.instance: notice.reason for notice in notices if notice.reason}
 
 
+def find_strangers(
+    instances: Iterable[CloudInstance], rows: Mapping[str, InstanceRow]
+) -> list[CloudInstance]:
+    """Return the listed instances that have the id of a row and are other instances.
+
+    In a cloud whose ids are names, an instance in another zone, or a later instance, may have the
+    name. The zone and the number are compared if both the list and the row, by id, have them.
+    """
+    return [
+        instance
+        for instance in instances
+        if (row := rows.get(instance.id)) is not None
+        and (
+            (row.zone and instance.zone and row.zone != instance.zone)
+            or (row.uid and instance.uid and row.uid != instance.uid)
+        )
+    ]
+
+
 def observed_instance(
     instance_id: str,
     listed: CloudInstance | None,
@@ -64,8 +84,9 @@ def observed_instance(
 ) -> ObservedInstance:
     """Return the observation of an instance by the cloud's list and the pool's state.
 
-    - `status`, `notice_ms`, `rebalance`, `boot_report`: those of `listed`. If the cloud does not
-      list the instance (None), the status is None, and the other fields have the defaults.
+    - `status`, `notice_ms`, `rebalance`, `boot_report`, `zone`, `uid`: those of `listed`. If the
+      cloud does not list the instance (None), the status is None, and the other fields have the
+      defaults.
     - `end`: `own_end_reason`, why the instance shut down without the cloud. If the text is "", the
       end of `listed`, or None.
     - `agent`: the pool's connected agent with this id, or None.
@@ -90,4 +111,6 @@ def observed_instance(
         rebalance=listed.rebalance,
         end=own_end or listed.end,
         boot_report=listed.boot_report,
+        zone=listed.zone,
+        uid=listed.uid,
     )

@@ -6,7 +6,7 @@ the fleet's revision of the pass. A pass may stop at any point: the next pass re
 with their tokens, and terminations until the cloud lists the instance as ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from control_plane.actors.agent.actor import leases_partition
@@ -25,6 +25,7 @@ from provisioner.launcher import AttemptResult, Launcher
 from provisioner.ledger import Ledger
 from provisioner.model import FleetSnapshot, InstanceStatus, ProvisionerSettings, ScalePlan
 from provisioner.observed_fleet import (
+    find_strangers,
     instances_with_notices,
     observed_instance,
     own_end_reasons,
@@ -88,7 +89,7 @@ class ReconcilePass:
             notices = list(self._services.notices()) if has_instances else []
             instances = instances_with_notices(instances, notices)
             self._own_end_reasons = own_end_reasons(notices)
-            self._listed = {instance.id: instance for instance in instances}
+            self._listed = self._own_instances(instances)
             offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
             self.record.add_trouble(error)
@@ -100,11 +101,25 @@ class ReconcilePass:
             self._offered = offerings.cheapest_offerings(offered)
         self._record_pass_end()
 
+    def _own_instances(self, instances: Sequence[CloudInstance]) -> dict[str, CloudInstance]:
+        """Return the listed instances by id, without other instances that have the id of a row.
+
+        Each of the others becomes a reason of the pass.
+        """
+        strangers = find_strangers(instances, self._ledger.instances)
+        self.record.reasons += [
+            f"ignored instance {item.uid} in {item.zone}: it has the name {item.id} and labels of "
+            "this cluster, which did not launch it; delete it"
+            for item in strangers
+        ]
+        return {item.id: item for item in instances if item not in strangers}
+
     def _record_pass_start(self) -> None:
         """Commit the end of a gap between passes, and changed settings, to the fleet's row.
 
         The end of a gap sets `resumed_ms` to now (`_follows_gap`). New settings delete the health
-        of all offerings, and so end all back-offs. The settings are also stored for the orphan
+        of all offerings, and so end all back-offs, and the memory of a refused call for several
+        instances with its warning. The settings are also stored for the orphan
         cleanup, in the row of their location (cloud, project and region). Write nothing without a
         gap and with unchanged settings.
 
@@ -117,7 +132,7 @@ class ReconcilePass:
         after = replace(fleet, resumed_ms=now_ms) if _follows_gap(fleet, now_ms) else fleet
         location_put = None
         if text != fleet.provider:
-            after = replace(after, provider=text, health={})
+            after = replace(after, provider=text, health={}, batch_refused_ms=0, warning="")
             key = Key(CLOUDS, self._settings.location)
             location_put = Put(key, 1, text.encode(), Expect.ANYTHING)
         self._ledger.commit(after, location_put=location_put)

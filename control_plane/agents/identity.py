@@ -40,6 +40,18 @@ class Proof:
     """The use of the digest. Empty for a join token."""
 
 
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """The instance that made a proof, as the cloud describes the instance."""
+
+    id: str
+    """The instance's id in the cluster."""
+    uid: str = ""
+    """The cloud's number of the instance; "" in a cloud that never gives an id twice."""
+    zone: str = ""
+    """The instance's zone; "" in a cloud whose proofs name no zone."""
+
+
 class InvalidProof(Exception):
     """The proof is not valid. The message is written to the instance's log."""
 
@@ -51,16 +63,46 @@ class IdentityVerifier(Protocol):
     def cloud(self) -> str:
         """The cloud's name in messages to users."""
 
-    def verify_proof(self, proof: Proof) -> str:
-        """Verify a proof and return the id of the instance that made the proof.
+    def verify_proof(self, proof: Proof) -> Signer:
+        """Verify a proof and return the instance that made the proof.
 
-        The instance must be one of this cluster's instances.
+        The proof must be of the account or role of this cluster's instances. The caller compares
+        the signer with the launched instance (`check_signer`).
 
         Raises:
             pydantic.ValidationError: the fields do not have the form of this cloud's proofs.
             InvalidProof: the proof is not valid.
             OSError: the cloud does not answer.
         """
+
+
+def check_signer(table: StateTable, pool: str, signer: Signer) -> None:
+    """Check that the signer is the launched instance, not another instance with this id.
+
+    In a cloud whose ids are names, another instance may have the name: in another zone, or after
+    the end of the launched instance. Signers without a `uid`, and ids without a row, pass.
+
+    Raises:
+        CommandRefused: "forbidden", logged as critical, if the launched instance has another zone
+            or number. "not_found" if the number of the launched instance is not recorded yet; a
+            later attempt may succeed, because each pass of the provisioner records the numbers.
+        TableError: the state table failed.
+    """
+    row = table.get(Key(instances_partition(pool), signer.id)) if signer.uid else None
+    if row is None:
+        return
+    launched = decode_instance(row)
+    if launched.zone and launched.zone != signer.zone:
+        other = f"zone {signer.zone}, and the launched instance is in {launched.zone}"
+    elif launched.uid and launched.uid != signer.uid:
+        other = f"number {signer.uid}, and the launched instance has number {launched.uid}"
+    elif not launched.uid:
+        text = f"the number of instance {signer.id} is not known yet; try again in a minute"
+        raise CommandRefused("not_found", text)
+    else:
+        return
+    log.critical("another instance uses the name %s of pool %s: %s", signer.id, pool, other)
+    raise CommandRefused("forbidden", f"another instance than {signer.id} signed: it has {other}")
 
 
 def register_instance_token(

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.agents.identity import InvalidProof, Proof, Signer
 from control_plane.text_forms import PRINTABLE_TEXT, text_form
 from detcloud.shared.aws_identity import (
     CLUSTER_HEADER,
@@ -81,8 +81,11 @@ class AwsIdentityVerifier:
         self._url = url
         self._send = send or _send_request
 
-    def verify_proof(self, proof: Proof) -> str:
-        """Verify a proof by a request to AWS, and return the id of the instance that signed.
+    def verify_proof(self, proof: Proof) -> Signer:
+        """Verify a proof by a request to AWS, and return the instance that signed.
+
+        EC2 never gives an instance's id twice, so the signer has only the id. The id is the name of
+        the session for which EC2 assumed the role; nobody else may assume the role.
 
         Raises:
             pydantic.ValidationError: the fields do not have the form of AwsProof.
@@ -104,7 +107,7 @@ class AwsIdentityVerifier:
         arn = _ARN.search(answer)
         if arn is None or arn.groups()[:3] != self._role:
             raise InvalidProof("the signature is not from an instance of this cluster")
-        return arn[4].decode()
+        return Signer(arn[4].decode())
 
     def _request(self, proof: Proof, fields: AwsProof) -> urllib.request.Request:
         """Build the request that the instance must have signed, with the proof's signature."""

@@ -85,6 +85,11 @@ class InstanceRow:
     """The last lines of a failed boot."""
     zone: str = ""
     """The cloud's zone, or "" if unknown."""
+    uid: str = ""
+    """The cloud's number of the instance, if the id is a name that another instance may have.
+
+    "" if the number is unknown, and in a cloud that never gives an id twice.
+    """
 
     def cost(self, now_ms: int) -> float:
         """Return the cost in dollars from the launch to the end, or to `now_ms`."""
@@ -115,6 +120,8 @@ class IntentRow:
     """Whether the instances serve one gang: the cloud launches all or none, close together."""
     zone: str = ""
     """The zone to launch in if the offering names none; "" for any zone."""
+    singly: bool = False
+    """Whether a call launches each instance, because the cloud refuses calls for several."""
 
 
 class ErrorKind(StrEnum):
@@ -189,3 +196,13 @@ class FleetRow:
     """The last time at which a pass saw that agents could not reach the API."""
     offered: tuple[Offering, ...] = ()
     """The offerings of the last pass with the lowest prices per slot."""
+    batch_refused_ms: int = 0
+    """The time at which the cloud refused a call for several instances; 0 without a refusal.
+
+    The pool launches by a call for each instance until a later attempt succeeds.
+    """
+    warning: str = ""
+    """What works with restrictions, for users, such as the refusal of a call for several instances.
+
+    "" without restrictions.
+    """

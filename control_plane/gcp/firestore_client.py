@@ -65,6 +65,10 @@ class Refusal(Exception):
         self.status = status
 
 
+class AccessDenied(Unavailable):
+    """Firestore refused a request because the caller lacks a permission."""
+
+
 def create_client(project: str, database: str) -> "FirestoreClient":
     """Create a client of a database with the environment's credentials, or of an emulator.
 
@@ -139,13 +143,18 @@ class FirestoreClient:
         """Close the idle connections. A later request would open a new connection."""
         self._pool.clear()
 
-    def commit(self, writes: Sequence[JsonObject]) -> JsonObject:
+    def commit(self, writes: Sequence[JsonObject], transaction: str = "") -> JsonObject:
         """Apply all writes atomically and return Firestore's response.
 
         The list `writeResults` in the response has a result for each write, in the order of
-        `writes`. A response without a result for each write raises UnknownOutcome.
+        `writes`. A response without a result for each write raises UnknownOutcome. With
+        `transaction`, the writes end this transaction, and RequestNotExecuted also means that a
+        document that the transaction has read was changed.
         """
-        content, _ = self._send("commit", {"writes": writes})
+        body: dict[str, Any] = {"writes": writes}
+        if transaction:
+            body["transaction"] = transaction
+        content, _ = self._send("commit", body)
         answer = _parse_answer(content)
         if not isinstance(answer, dict) or len(answer.get("writeResults", ())) != len(writes):
             raise UnknownOutcome("a commit was answered without the results of its writes")
@@ -166,6 +175,38 @@ class FirestoreClient:
         content, _ = self._send("batchGet", body)
         documents = (_check_answer(answer).get("found") for answer in _parse_answers(content))
         return {document["name"]: document for document in documents if document}
+
+    def begin_reading(
+        self, names: Sequence[str], fields: Sequence[str]
+    ) -> tuple[str, dict[str, JsonObject]]:
+        """Begin a transaction that may write, and read documents in the transaction.
+
+        Return the id of the transaction and the existing documents by name. A response without an
+        id raises UnknownOutcome.
+
+        Args:
+            names: the full names of the documents.
+            fields: the fields to read.
+        """
+        body = {
+            "documents": names,
+            "mask": {"fieldPaths": fields},
+            # Without an option, the transaction could not write.
+            "newTransaction": {"readWrite": {}},
+        }
+        content, _ = self._send("batchGet", body)
+        answers = [_check_answer(answer) for answer in _parse_answers(content)]
+        transaction = next(
+            (answer["transaction"] for answer in answers if answer.get("transaction")), ""
+        )
+        if not transaction:
+            raise UnknownOutcome("a transaction was begun without an id")
+        documents = (answer.get("found") for answer in answers)
+        return transaction, {document["name"]: document for document in documents if document}
+
+    def rollback(self, transaction: str) -> None:
+        """End a transaction without writes, and release the locks."""
+        self._send("rollback", {"transaction": transaction})
 
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
         """Run a structured query. Return the documents, and whether the result is complete.
@@ -276,9 +317,9 @@ def _to_exception(http_status: int, content: bytes) -> Exception:
 
     The body is an error object, an array with an error object, or any other text. Return
     RequestNotExecuted for the statuses in _RETRYABLE, UnknownOutcome for _UNKNOWN_OUTCOME, and
-    Refusal for _REFUSALS. Without a status in the body, return RequestNotExecuted for HTTP 429, and
-    UnknownOutcome for HTTP 500 and above. Return Unavailable otherwise, for example for
-    PERMISSION_DENIED.
+    Refusal for _REFUSALS. Return AccessDenied for PERMISSION_DENIED. Without a status in the body,
+    return RequestNotExecuted for HTTP 429, and UnknownOutcome for HTTP 500 and above. Return
+    Unavailable otherwise.
     """
     try:
         answer = json.loads(content)
@@ -291,4 +332,6 @@ def _to_exception(http_status: int, content: bytes) -> Exception:
         return RequestNotExecuted(shown)
     if status in _UNKNOWN_OUTCOME or (not status and http_status >= 500):
         return UnknownOutcome(shown)
+    if status == "PERMISSION_DENIED":
+        return AccessDenied(shown)
     return Refusal(status, text) if status in _REFUSALS else Unavailable(shown)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.agents.identity import InvalidProof, Proof, Signer
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.text_forms import text_form
 from detcloud.shared.gcp_identity import token_audience
@@ -63,8 +63,11 @@ class GoogleIdentityVerifier:
         self._account = account
         self._certificates = certificates or GoogleCertificates()
 
-    def verify_proof(self, proof: Proof) -> str:
-        """Verify a proof and return the name of the instance that Google issued the token for.
+    def verify_proof(self, proof: Proof) -> Signer:
+        """Verify a proof and return the instance that Google issued the token for.
+
+        Names are unique within a zone and may be used again. Therefore the signer also has the
+        instance's zone and Google's number of the instance.
 
         Raises:
             pydantic.ValidationError: the fields do not have the form of GoogleProof.
@@ -86,7 +89,10 @@ class GoogleIdentityVerifier:
         name = instance.get("instance_name")
         if instance.get("project_id") != self._project or not (name and isinstance(name, str)):
             raise InvalidProof("the token is not from an instance of this cluster's project")
-        return name
+        number, zone = instance.get("instance_id"), instance.get("zone")
+        if not (number and isinstance(number, str) and zone and isinstance(zone, str)):
+            raise InvalidProof("the token lacks the number or the zone of the instance")
+        return Signer(name, number, zone.rpartition("/")[2])
 
     def _signed_claims(self, token: str, audience: str) -> Mapping[str, Any]:
         """Return the claims of a token that Google signed for `audience` and that is valid now.

@@ -1,10 +1,11 @@
 """The StateTable in a database of Firestore.
 
-A commit is an atomic batch of writes with preconditions, never a transaction, because a transaction
-locks the rows that it reads. Firestore compares existence and update times. The update time of a
-revision is cached from the row's last read or write in this process, or is read. A failed batch
-does not name the failed precondition, so the table reads the rows. If every condition holds by now,
-the batch is sent again.
+A commit is an atomic batch of writes with preconditions, and no transaction, because a transaction
+locks the rows that it reads. If Firestore refuses the form of checks in batches, commits with
+checks become transactions in this process. Firestore compares existence and update times. The
+update time of a revision is cached from the row's last read or write in this process, or is read. A
+failed batch does not name the failed precondition, so the table reads the rows. If every condition
+holds by now, the batch is sent again.
 
 All reads are strongly consistent, queries by an index included, and the documents of a query are
 from the same moment. A request that was not executed is sent again after a random pause. A commit
@@ -12,12 +13,15 @@ with a lost response is sent again only if a second execution is impossible. A t
 shows whether the commit was executed (decision 0052).
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from control_plane.gcp.checked_commit import INVALID_ARGUMENT, commit_in_transaction, holds
 from control_plane.gcp.firestore_client import (
+    AccessDenied,
     FirestoreClient,
     Refusal,
     RequestNotExecuted,
@@ -29,7 +33,6 @@ from control_plane.gcp.row_documents import (
     has_token,
     integer_value,
     partition_hash,
-    revision_of,
     to_fields,
     to_key,
     to_row,
@@ -65,6 +68,11 @@ _PRECONDITION_FAILED = ("ALREADY_EXISTS", "FAILED_PRECONDITION", "NOT_FOUND")
 # time.
 _NO_FIELD = "none"
 
+# The number of refusals of a batch, while all conditions hold, after which checks become reads.
+_VAIN_REFUSALS_MAX = 2
+
+log = logging.getLogger(__name__)
+
 JsonObject = Mapping[str, Any]
 Answer = TypeVar("Answer")
 
@@ -85,6 +93,7 @@ class FirestoreTable:
         self._client = client
         self._sleep = sleep
         self._times = UpdateTimes()
+        self._reads_checks = False
 
     def close(self) -> None:
         """Close the connections. The table cannot be used afterwards."""
@@ -182,7 +191,7 @@ class FirestoreTable:
         exceeded limit, or a batch that Firestore refuses.
         """
         check_limits(writes)
-        effective = [write for write in writes if not is_unconditional_check(write)]
+        effective = [_as_check(write) for write in writes if not is_unconditional_check(write)]
         if effective:
             self._commit_batch(effective)
 
@@ -202,11 +211,11 @@ class FirestoreTable:
         token = secrets.token_bytes(_TOKEN_BYTES)
         times = self._known_times(writes)
         pauses = RetryPauses(self._sleep)
-        may_have_happened = False
+        may_have_happened, vain_refusals = False, 0
         while True:
-            batch = [self._to_batched(write, times, token) for write in writes]
             try:
-                results = self._client.commit(batch)["writeResults"]
+                self._send_batch(writes, times, token, vain_refusals >= _VAIN_REFUSALS_MAX)
+                return
             except RequestNotExecuted as trouble:
                 pauses.wait(str(trouble))
             except UnknownOutcome as trouble:
@@ -215,17 +224,106 @@ class FirestoreTable:
                     return
                 may_have_happened = not all(isinstance(write, Check) for write in writes)
                 pauses.wait(str(trouble))
-            except Refusal as refusal:
-                if refusal.status not in _PRECONDITION_FAILED:
+            except (Conflict, Refusal) as refusal:
+                if isinstance(refusal, Refusal) and refusal.status not in _PRECONDITION_FAILED:
                     raise InvalidCommit(str(refusal)) from None
                 if may_have_happened:
                     self._ensure_it_happened(writes, token, "an earlier response was lost")
                     return
+                if isinstance(refusal, Conflict):
+                    raise
                 times = self._read_times(writes)
+                vain_refusals += 1
                 pauses.wait(str(refusal))
-            else:
-                self._note_results(writes, results)
-                return
+
+    def _send_batch(
+        self, writes: Sequence[Write], times: Mapping[Key, str], token: bytes, in_vain: bool
+    ) -> None:
+        """Send the writes once, and cache the update times of written rows.
+
+        Checks are writes without effect. If Firestore refuses this form, or did so earlier in this
+        process, a transaction reads the checked rows. A commit without checks is never a
+        transaction.
+
+        Args:
+            writes: the writes of the commit.
+            times: the update time of each row for which a write expects a revision.
+            token: the token of the commit.
+            in_vain: whether Firestore refused the batch several times although all conditions held.
+
+        Raises:
+            Conflict: a check does not hold.
+            RequestNotExecuted, UnknownOutcome, Refusal, Unavailable: as FirestoreClient.
+        """
+        has_checks = any(isinstance(write, Check) for write in writes)
+        if has_checks and (self._reads_checks or in_vain):
+            self._commit_reading_checks(writes, times, token)
+            self._note_refused_checks("the conditions hold, and Firestore refuses the writes")
+            return
+        batch = [self._to_batched(write, times, token) for write in writes]
+        try:
+            results = self._client.commit(batch)["writeResults"]
+        except (AccessDenied, Refusal) as refused:
+            is_form = isinstance(refused, AccessDenied) or refused.status == INVALID_ARGUMENT
+            if not (has_checks and is_form):
+                raise
+            self._try_reading_checks(writes, times, token, refused)
+        else:
+            self._note_results(writes, results)
+
+    def _try_reading_checks(
+        self,
+        writes: Sequence[Write],
+        times: Mapping[Key, str],
+        token: bytes,
+        refused: AccessDenied | Refusal,
+    ) -> None:
+        """Send writes that Firestore refused as a batch in a transaction that reads checked rows.
+
+        After success, this process reads checks from now on. If Firestore refuses the transaction,
+        too, checks are not the cause: raise `refused`. Other errors are those of `_send_batch`.
+        """
+        try:
+            self._commit_reading_checks(writes, times, token)
+        except AccessDenied:
+            raise refused from None
+        except Refusal as other:
+            # The caller reads the rows after a failed precondition.
+            raise (other if other.status in _PRECONDITION_FAILED else refused) from None
+        self._note_refused_checks(str(refused))
+
+    def _commit_reading_checks(
+        self, writes: Sequence[Write], times: Mapping[Key, str], token: bytes
+    ) -> None:
+        """Commit writes with checks in a transaction that reads the checked rows.
+
+        A commit with only checks reads the rows once, and writes nothing. Raises the errors of
+        `commit_in_transaction`, and for only checks those of `_read_times`.
+        """
+        checks = [write for write in writes if isinstance(write, Check)]
+        changes = [write for write in writes if not isinstance(write, Check)]
+        if not changes:
+            self._read_times(checks)
+            return
+        batch = [self._to_batched(write, times, token) for write in changes]
+        try:
+            results = commit_in_transaction(
+                self._client, checks, batch, lambda check: self.document_name(check.key)
+            )
+        except Conflict as conflict:
+            self._times.forget(conflict.key)
+            raise
+        self._note_results(changes, results)
+
+    def _note_refused_checks(self, why: str) -> None:
+        """Remember that this process reads checked rows in transactions, and log a warning once."""
+        if not self._reads_checks:
+            self._reads_checks = True
+            log.warning(
+                "Firestore refuses checks of rows as writes without effect, so that this process "
+                "reads checked rows in transactions, which is slower under contention: %s",
+                why,
+            )
 
     def _known_times(self, writes: Sequence[Write]) -> Mapping[Key, str]:
         """Return the update time of each row for which a write expects a revision.
@@ -259,7 +357,7 @@ class FirestoreTable:
         times: dict[Key, str] = {}
         for write, name in zip(conditional, names, strict=True):
             document = found.get(name)
-            if not _holds(write, document):
+            if not holds(write, document):
                 self._times.forget(write.key)
                 raise Conflict(write.key)
             if document is not None and not isinstance(write.expect, Expect):
@@ -340,6 +438,12 @@ class FirestoreTable:
         return f"{self._client.documents}/{document_path(key)}"
 
 
+def _as_check(write: Write) -> Write:
+    """Return the deletion of an absent row as a check, and any other write unchanged."""
+    is_absent = isinstance(write, Delete) and write.expect is Expect.ABSENT
+    return Check(write.key, Expect.ABSENT) if is_absent else write
+
+
 def _is_idempotent(writes: Sequence[Write]) -> bool:
     """Return whether a repeated commit has no second effect.
 
@@ -348,19 +452,6 @@ def _is_idempotent(writes: Sequence[Write]) -> bool:
     """
     changes = [write for write in writes if not isinstance(write, Check)]
     return not changes or any(not isinstance(write.expect, Expect) for write in changes)
-
-
-def _holds(write: Write, document: JsonObject | None) -> bool:
-    """Return whether the condition of a write holds for the stored document; None means absent."""
-    match write.expect:
-        case Expect.ANYTHING:
-            return True
-        case Expect.ABSENT:
-            return document is None
-        case Expect.PRESENT:
-            return document is not None
-        case revision:
-            return document is not None and revision_of(document) == revision
 
 
 def _precondition(write: Write, times: Mapping[Key, str]) -> JsonObject:

@@ -76,13 +76,14 @@ class FailedBoot(Answer):
 class FleetView(Answer):
     """State of a pool's provisioning.
 
-    `waits` says why waiting work gets no instance. `trouble` says why calls to the cloud fail. Both
-    are empty if all is well. `offerings` lists the offerings with failures. `failed_boots` lists
-    the latest failed boots, the latest first.
+    `waits` says why waiting work gets no instance. `trouble` says why calls to the cloud fail.
+    `warning` says what works with restrictions. They are empty if all is well. `offerings` lists
+    the offerings with failures. `failed_boots` lists the latest failed boots, the latest first.
     """
 
     waits: str = ""
     trouble: str = ""
+    warning: str = ""
     offerings: list[OfferingHealthView] = []
     failed_boots: list[FailedBoot] = []
 
@@ -137,6 +138,7 @@ def describe_fleet(services: Services, pool: str) -> FleetView:
     return FleetView(
         waits=row.waits,
         trouble=row.trouble,
+        warning=row.warning,
         offerings=health,
         failed_boots=_failed_boots(services, pool),
     )

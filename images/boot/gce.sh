@@ -35,7 +35,10 @@ booted="$root/var/lib/detcloud-booted"
 
 # User code may run as any user except the agent's, even as root. Forwarded packets are dropped in
 # the table `mangle`, since Docker puts its own rules first in the table `filter`. Port 53 stays
-# open: the machine's name server has the same address.
+# open: the machine's name server has the same address. The rules with `cgroup` open the metadata to
+# root's system services, which OS Login, the Ops Agent and Google's guest agent need. Containers are
+# in another control group (`set_docker_options`). Without version 2 of control groups, containers
+# cannot be told apart, and the metadata stay closed to root.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
 [Unit]
 Description=Keeps everybody but the agent from the machine's credentials
@@ -49,6 +52,8 @@ ExecStart=/bin/sh -c 'iptables -I OUTPUT -d 169.254.169.254 -p tcp ! --dport 53 
 ExecStart=/bin/sh -c 'iptables -t mangle -I FORWARD -d 169.254.169.254 -p tcp ! --dport 53 -j DROP'
 ExecStart=-/bin/sh -c 'ip6tables -I OUTPUT -d fd20:ce::254 -p tcp ! --dport 53 -m owner ! --uid-owner detcloud -j REJECT'
 ExecStart=-/bin/sh -c 'ip6tables -t mangle -I FORWARD -d fd20:ce::254 -p tcp ! --dport 53 -j DROP'
+ExecStart=-/bin/sh -c 'test -e /sys/fs/cgroup/cgroup.controllers && iptables -I OUTPUT -d 169.254.169.254 -p tcp -m owner --uid-owner root -m cgroup --path system.slice -j ACCEPT'
+ExecStart=-/bin/sh -c 'test -e /sys/fs/cgroup/cgroup.controllers && ip6tables -I OUTPUT -d fd20:ce::254 -p tcp -m owner --uid-owner root -m cgroup --path system.slice -j ACCEPT'
 
 [Install]
 WantedBy=multi-user.target

@@ -70,12 +70,14 @@ describe_gpus() {
 }
 
 # Docker's settings: containers outlive a restart of Docker. On a machine with GPUs, Docker reads
-# CDI descriptions, and manages the cgroups itself, so that a reload of systemd removes no GPUs.
+# CDI descriptions, and manages the cgroups itself, so that a reload of systemd removes no GPUs. On
+# Google Cloud, containers get a control group outside `system.slice`, whose services may read the
+# metadata. A control group that the machine image has chosen stays.
 set_docker_options() {
   mkdir -p "$root/etc/docker"
-  python3 - "$root/etc/docker/daemon.json" "$1" <<'SETTINGS'
+  python3 - "$root/etc/docker/daemon.json" "$1" "${2:-}" <<'SETTINGS'
 import json, os, sys
-path, gpus = sys.argv[1], int(sys.argv[2])
+path, gpus, cloud = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 settings = {}
 if os.path.exists(path):
     with open(path) as file:
@@ -85,6 +87,10 @@ if gpus:
     options = [it for it in settings.get("exec-opts", []) if not it.startswith("native.cgroupdriver")]
     settings["exec-opts"] = options + ["native.cgroupdriver=cgroupfs"]
     settings.setdefault("features", {})["cdi"] = True
+if cloud == "gcp":
+    is_own_driver = "native.cgroupdriver=cgroupfs" in settings.get("exec-opts", [])
+    parent = "/detcloud-trials" if is_own_driver else "detcloud-trials.slice"
+    settings.setdefault("cgroup-parent", parent)
 with open(path, "w") as file:
     json.dump(settings, file, indent=1)
 SETTINGS
@@ -96,4 +102,4 @@ if [ "$gpu_count" -gt 0 ]; then
   command -v nvidia-ctk > /dev/null || install_toolkit
   describe_gpus
 fi
-set_docker_options "$gpu_count"
+set_docker_options "$gpu_count" "${cloud:-}"

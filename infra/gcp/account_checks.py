@@ -3,7 +3,7 @@
 Each check turns a fact about the project into findings with a text and a remedy.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -13,16 +13,18 @@ from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.account_facts import (
     AcceleratorFacts,
-    Policy,
     PoolFacts,
     Project,
     ProjectFacts,
     TypeFacts,
 )
+from infra.gcp.account_reader import SERVICES
+from infra.gcp.custom_constraints import check_custom_constraints
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.described_types import describe_missing
 from infra.gcp.policies import HOST_ROLE
-from infra.gcp.policy_checks import check_policy
+from infra.gcp.policy_checks import check_policy, unreadable_finding
+from infra.gcp.pool_launches import list_launches, stack_defaults
 from infra.gcp.purchases import Purchase, list_purchases
 from infra.gcp.quota_checks import check_quotas
 from infra.gcp.settings import Settings
@@ -57,30 +59,27 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts)
         )
     purchases = list_purchases(settings.region, cluster, settings.gives_addresses)
     found += check_pools(settings.project, purchases, facts)
-    return [*found, *_policies(settings, cluster, facts.policies)]
+    return [*found, *_policies(settings, cluster, facts)]
 
 
-def _policies(
-    settings: Settings, cluster: ClusterConfig, policies: Mapping[str, Policy | Unknown]
-) -> Iterator[Finding]:
-    """Yield the findings about each policy of the organization.
+def _policies(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> Iterator[Finding]:
+    """Yield the findings about each policy and custom constraint of the organization.
 
     If all policies are Unknown for the same reason, yield a single warning instead.
     """
-    reasons = {item.why for item in policies.values() if isinstance(item, Unknown)}
-    is_silent = all(isinstance(item, Unknown) for item in policies.values())
-    if is_silent and len(reasons) == 1 < len(policies):
-        remedy = (
-            "the check needs orgpolicy.policy.get, and `gcloud services enable "
-            f"orgpolicy.googleapis.com --project {settings.project}`; a project without an "
-            "organization has none"
-        )
-        text = f"could not be checked: {reasons.pop()}"
-        yield Finding(Level.WARNING, "policies of the organization", text, remedy)
+    policies = facts.policies
+    if unreadable := unreadable_finding(settings.project, policies):
+        yield unreadable
         return
+    launches = list_launches(settings.names, cluster, stack_defaults(settings))
     for name, policy in policies.items():
-        check = partial(check_policy, settings, cluster, name)
+        check = partial(check_policy, settings, launches, name)
         yield from read_fact(policy, f"policy {name}", check)
+    yield from read_fact(
+        facts.custom,
+        "custom constraints of the organization",
+        lambda custom: check_custom_constraints(custom, SERVICES),
+    )
 
 
 def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:

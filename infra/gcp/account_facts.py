@@ -56,6 +56,37 @@ class Policy:
     """The only allowed values, if there are any."""
     denied: frozenset[str] = frozenset()
     """The denied values."""
+    has_conditions: bool = False
+    """Whether a rule depends on a condition, such as a tag of an instance. Such rules are left out
+    of the other fields.
+    """
+
+    @property
+    def restricts(self) -> bool:
+        """Whether the policy restricts anything without a condition."""
+        return bool(self.is_enforced or self.denies_all or self.allowed or self.denied)
+
+
+@dataclass(frozen=True)
+class CustomConstraint:
+    """A custom constraint that is enforced for a project."""
+
+    name: str
+    """The name, which begins with `custom.`."""
+    types: tuple[str, ...] = ()
+    """The types of resources, such as `compute.googleapis.com/Instance`; empty if unknown."""
+    rule: str = ""
+    """The action and the condition, in Google's words; empty if unknown."""
+
+
+@dataclass(frozen=True)
+class CustomConstraints:
+    """The custom constraints that are enforced for a project."""
+
+    enforced: tuple[CustomConstraint, ...] = ()
+    """The enforced constraints that could be found."""
+    unread: Mapping[str, Unknown] = field(default_factory=dict)
+    """The parts that could not be read, such as `folders/1`, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,5 +119,7 @@ class ProjectFacts(PoolFacts):
     """The permissions of the deployer's role that the caller lacks."""
     policies: Mapping[str, Policy | Unknown]
     """The organization's policies, by the constraint's name."""
+    custom: CustomConstraints | Unknown = CustomConstraints()
+    """The custom constraints of the organization."""
     denied_at: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict)
     """The permissions that the caller lacks at subnetworks of other projects, by their path."""

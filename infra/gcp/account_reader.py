@@ -10,9 +10,11 @@ from typing import Any, Final, TypeVar
 from control_plane.config.pools import ClusterConfig
 from infra.findings import Unknown
 from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
+from infra.gcp.custom_constraints import read_custom_constraints
 from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
 from infra.gcp.google_api import NOT_FOUND, UNAUTHORIZED, GoogleApi, GoogleError
 from infra.gcp.instance_ends import COMPUTE
+from infra.gcp.launch_policies import LAUNCH_RULES
 from infra.gcp.machine_catalog import MachineCatalog
 from infra.gcp.purchases import Purchase, list_purchases
 from infra.gcp.settings import Settings
@@ -39,14 +41,11 @@ SERVICES: Final = (
     "storage",
     "sts",
 )
-# Constraints of organization policies that may prevent a stack.
+# Constraints of organization policies that may prevent a stack or the launches of pools.
 CONSTRAINTS: Final = (
+    *LAUNCH_RULES,
     "cloudbuild.allowedWorkerPools",
-    "compute.requireShieldedVm",
-    "compute.trustedImageProjects",
-    "compute.vmExternalIpAccess",
-    "gcp.resourceLocations",
-    "gcp.restrictNonCmekServices",
+    "compute.disableInstanceDataAccessApis",
     "gcp.restrictServiceUsage",
     "iam.disableServiceAccountCreation",
     "run.allowedIngress",
@@ -58,6 +57,7 @@ TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
 BUDGET_SERVICE: Final = "billingbudgets"
 MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
+POLICIES: Final = "https://orgpolicy.googleapis.com/v2"
 
 
 def read_project(
@@ -78,6 +78,7 @@ def read_project(
         disabled_services=list_disabled(settings.project_number, wanted, api),
         denied=_ask("resourcemanager.projects.get", lambda: _list_denied(api, project)),
         policies={constraint: read_policy(project, constraint, api) for constraint in CONSTRAINTS},
+        custom=read_custom_constraints(project, api),
         denied_at={
             host_subnetwork: _list_denied_at(api, host_subnetwork)
             for host_subnetwork in settings.host_subnetworks
@@ -234,11 +235,11 @@ def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
 def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:
     """Return the organization policy for a constraint, in effect for a project.
 
-    Rules with a condition are ignored. Return a policy without restrictions if none exists, and
-    Unknown if the read failed.
+    Google evaluates conditions on the project. Other conditions remain, and are only noted. Return
+    a policy without restrictions if none exists, and Unknown if the read failed.
     """
     place = f"projects/{project}/policies/{constraint}"
-    url = f"https://orgpolicy.googleapis.com/v2/{place}:getEffectivePolicy"
+    url = f"{POLICIES}/{place}:getEffectivePolicy"
 
     def read() -> Policy:
         try:
@@ -253,14 +254,21 @@ def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unkno
 
 def _effective(policy: Mapping[str, Any]) -> Policy:
     """Return the union of the policy's rules, without rules that have a condition."""
-    rules = [rule for rule in policy.get("spec", {}).get("rules", ()) if "condition" not in rule]
+    all_rules = policy.get("spec", {}).get("rules", ())
+    rules = [rule for rule in all_rules if "condition" not in rule]
     values = [rule.get("values", {}) for rule in rules]
     return Policy(
         is_enforced=any(rule.get("enforce") for rule in rules),
         denies_all=any(rule.get("denyAll") for rule in rules),
-        allowed=frozenset(value for item in values for value in item.get("allowedValues", ())),
-        denied=frozenset(value for item in values for value in item.get("deniedValues", ())),
+        allowed=_texts(item.get("allowedValues", ()) for item in values),
+        denied=_texts(item.get("deniedValues", ()) for item in values),
+        has_conditions=len(rules) < len(all_rules),
     )
+
+
+def _texts(lists: Iterable[Iterable[str]]) -> frozenset[str]:
+    """Return all values of a policy, without the prefix of values that mean exactly themselves."""
+    return frozenset(value.removeprefix("is:") for values in lists for value in values)
 
 
 def _chunks(values: Iterable[str], size: int) -> Iterable[list[str]]:

@@ -16,6 +16,8 @@ HOST_ROLE: Final = "roles/compute.networkUser"
 # The permissions of each custom role.
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "rows": (
+        # Begins and ends transactions, for databases that refuse checks as writes without effect.
+        "datastore.databases.get",
         "datastore.entities.create",
         "datastore.entities.delete",
         "datastore.entities.get",

@@ -1,114 +1,124 @@
 """Checks of organization policies that prevent a stack or the stack's instances. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from control_plane.config.pools import ClusterConfig
-from infra.findings import Finding, Level, fine_finding
+from infra.findings import Finding, Level, Unknown, fine_finding
 from infra.gcp.account_facts import Policy
 from infra.gcp.account_reader import SERVICES
-from infra.gcp.pool_checks import gcp_pools
+from infra.gcp.launch_policies import (
+    EXCEPTION,
+    LAUNCH_RULES,
+    Verdict,
+    check_launches,
+    location_verdict,
+)
+from infra.gcp.pool_launches import PoolLaunch
 from infra.gcp.settings import Settings
-from provisioner.clouds.gcp.launch_request import IMAGE_DEFAULT
 
-# Constraints on instances, which also matter for pools of clusters in other clouds.
-IMAGES: Final = "compute.trustedImageProjects"
-SHIELDED: Final = "compute.requireShieldedVm"
 # The time for which the stack's buckets keep deleted objects, in the policy's form.
 _SOFT_DELETE_SECONDS: Final = "0"
-_SHIELDED: Final = ("enableSecureBoot", "enableVtpm", "enableIntegrityMonitoring")
-_EXCEPTION: Final = "ask the manager of the organization's policies for an exception"
 
 
 def check_policy(
-    settings: Settings, cluster: ClusterConfig, name: str, policy: Policy
+    settings: Settings, launches: Sequence[PoolLaunch], name: str, policy: Policy
 ) -> Iterator[Finding]:
-    """Yield a finding about the policy with the constraint `name`.
+    """Yield findings about the policy with the constraint `name`.
 
-    The finding is an error if the policy refuses a resource of the stack or the pools' instances.
+    A finding is an error if the policy refuses a resource of the stack or a launch, and a warning
+    if the policy may refuse one. Without such a finding, yield a fine finding.
     """
-    problem, remedy = _policy_problem(settings, name, policy)
-    if not problem:
-        problem, remedy = find_instance_problem(settings.project, cluster, name, policy)
-    subject = f"policy {name}"
-    if problem:
-        yield Finding(Level.ERROR, subject, problem, remedy or _EXCEPTION)
-    else:
-        yield fine_finding(subject, "refuses nothing that the stack does")
+    verdict = _stack_verdict(settings, name, policy)
+    found = [] if verdict is None else [_to_finding(name, verdict)]
+    if verdict is None or not verdict.is_certain:
+        found += check_launch_policy(name, policy, launches)
+    yield from found or [fine_finding(f"policy {name}", "refuses nothing that the stack does")]
 
 
-def find_instance_problem(
-    project: str, cluster: ClusterConfig, name: str, policy: Policy
-) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses the pools' instances.
-
-    The problem is "" if the policy refuses nothing. Only the constraints IMAGES and SHIELDED are
-    checked. `project` is the project of the instances.
-    """
-    if name == IMAGES:
-        refused = _refused_images(project, cluster, policy)
-        remedy = "set provider.boot_disk_source_image to an image of an allowed project"
-        return (f"no instance may have an image of {', '.join(refused)}" if refused else "", remedy)
-    if name == SHIELDED and policy.is_enforced:
-        pools = [pool for pool, provider in gcp_pools(cluster) if not _is_shielded(provider)]
-        options = ", ".join(f"{name}: true" for name in _SHIELDED)
-        remedy = f"set provider.base_config: {{shieldedInstanceConfig: {{{options}}}}}"
-        text = f"instances without secure boot are refused: pools {', '.join(pools)}"
-        return (text if pools else "", remedy)
-    return "", ""
+def unreadable_finding(project: str, policies: Mapping[str, Policy | Unknown]) -> Finding | None:
+    """Return a single warning if no policy could be read, for a common reason. Otherwise None."""
+    reasons = {item.why for item in policies.values() if isinstance(item, Unknown)}
+    is_silent = all(isinstance(item, Unknown) for item in policies.values())
+    if not is_silent or len(reasons) != 1 or len(policies) < 2:
+        return None
+    remedy = (
+        "the check needs orgpolicy.policy.get, and `gcloud services enable "
+        f"orgpolicy.googleapis.com --project {project}`; a project without an organization has none"
+    )
+    text = f"could not be checked: {reasons.pop()}"
+    return Finding(Level.WARNING, "policies of the organization", text, remedy)
 
 
-def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses a resource of the stack.
+def check_launch_policy(
+    name: str, policy: Policy, launches: Sequence[PoolLaunch]
+) -> Iterator[Finding]:
+    """Yield the findings about launches, and a warning if the policy depends on a condition."""
+    if policy.has_conditions and (launches or name not in LAUNCH_RULES):
+        text = "cannot tell what it refuses, because a rule depends on a condition, such as a tag"
+        remedy = f"`gcloud org-policies describe {name} --project PROJECT --effective` shows it"
+        yield Finding(Level.WARNING, f"policy {name}", text, remedy)
+    yield from check_launches(name, policy, launches)
 
-    The problem is "" if the policy refuses nothing. An empty remedy stands for _EXCEPTION.
-    """
+
+def _to_finding(name: str, verdict: Verdict) -> Finding:
+    """Return the finding of a verdict about the stack."""
+    level = Level.ERROR if verdict.is_certain else Level.WARNING
+    return Finding(level, f"policy {name}", verdict.text, verdict.remedy)
+
+
+def _stack_verdict(settings: Settings, name: str, policy: Policy) -> Verdict | None:
+    """Return the verdict of a policy on the resources of the stack, without instances."""
     if name in _WHERE_ENFORCED and policy.is_enforced:
-        return _WHERE_ENFORCED[name], ""
-    find_problem = _PROBLEM_FINDERS.get(name)
-    return find_problem(settings, policy) if find_problem else ("", "")
+        return _WHERE_ENFORCED[name]
+    find = _STACK_RULES.get(name)
+    return find(settings, policy) if find else None
 
 
-def _address_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses public addresses of instances."""
-    refuses = settings.gives_addresses and (policy.denies_all or policy.allowed)
-    problem = "instances get no public address" if refuses else ""
-    return problem, "set detcloud:privateSubnets: true"
+def _check_build(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse Cloud Build's own workers."""
+    if settings.image or not (policy.denies_all or policy.allowed):
+        return None
+    text = "Cloud Build may not build the images with its own workers"
+    return Verdict(text, "build the images elsewhere, and set detcloud:image and suggestImage")
 
 
-def _build_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses Cloud Build's own workers."""
-    refuses = not settings.image and (policy.denies_all or policy.allowed)
-    problem = "Cloud Build may not build the images with its own workers" if refuses else ""
-    return problem, "build the images elsewhere, and set detcloud:image and suggestImage"
-
-
-def _key_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that requires a customer-managed key."""
+def _check_keys(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse services without a customer-managed key."""
     keyed = ("artifactregistry", "firestore", "run", "storage")
     found = [name for name in keyed if f"{name}.googleapis.com" in policy.denied]
-    refuses = found and not settings.kms_key
-    problem = f"{', '.join(found)} need a customer-managed key" if refuses else ""
-    return problem, "set detcloud:kmsKey"
+    if not found or settings.kms_key:
+        return None
+    return Verdict(f"{', '.join(found)} need a customer-managed key", "set detcloud:kmsKey")
 
 
-def _service_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, "") about a policy that refuses a Google API of the stack."""
+def _check_services(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse Google APIs of the stack."""
     refused = [service for service in SERVICES if _is_refused(f"{service}.googleapis.com", policy)]
-    return (f"{', '.join(refused)} may not be used" if refused else "", "")
+    return Verdict(f"{', '.join(refused)} may not be used", EXCEPTION) if refused else None
 
 
-def _ingress_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, "") about a policy that keeps the internet from the API."""
-    refuses = policy.allowed and "all" not in policy.allowed
-    return ("the API cannot be reached from the internet" if refuses else "", "")
+def _check_ingress(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse requests to the API from the internet."""
+    refuses = policy.denies_all or (policy.allowed and "all" not in policy.allowed)
+    refuses = refuses or "all" in policy.denied
+    return Verdict("the API cannot be reached from the internet", EXCEPTION) if refuses else None
 
 
-def _soft_delete_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, "") about a policy that requires buckets to keep deleted objects."""
-    refuses = _is_refused(_SOFT_DELETE_SECONDS, policy)
-    problem = "buckets must keep deleted objects, but the stack's buckets do not"
-    return (problem if refuses else "", "")
+def _check_soft_delete(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse buckets that keep no deleted objects."""
+    text = "buckets must keep deleted objects, but the stack's buckets do not"
+    return Verdict(text, EXCEPTION) if _is_refused(_SOFT_DELETE_SECONDS, policy) else None
+
+
+def _check_locations(settings: Settings, policy: Policy) -> Verdict | None:
+    """Refuse regions of the stack: the first certain refusals, or else a possible refusal."""
+    regions = sorted({settings.region, *settings.subnetwork_regions})
+    verdicts = {region: location_verdict(region, region, policy) for region in regions}
+    found = {region: verdict for region, verdict in verdicts.items() if verdict is not None}
+    refused = [region for region, verdict in found.items() if verdict.is_certain]
+    if refused:
+        return Verdict(f"{', '.join(refused)} are not allowed", found[refused[0]].remedy)
+    return next(iter(found.values()), None)
 
 
 def _is_refused(value: str, policy: Policy) -> bool:
@@ -117,72 +127,23 @@ def _is_refused(value: str, policy: Policy) -> bool:
     return policy.denies_all or value in policy.denied or not is_listed
 
 
-def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> list[str]:
-    """Return the sorted projects of pools' images that a policy refuses, as projects/ID.
-
-    Return [] if the policy allows folders or organizations, because their projects are unknown.
-    """
-    if any(name.startswith("under:") for name in policy.allowed):
-        return []
-    used = {
-        _image_project(project, provider.boot_disk_source_image or IMAGE_DEFAULT)
-        for _, provider in gcp_pools(cluster)
-    }
-    return sorted(name for name in used if _is_refused(name, policy))
-
-
-def _image_project(project: str, image: str) -> str:
-    """Return projects/ID for the project of an image; without a project in the path, `project`."""
-    _, found, path = image.partition("projects/")
-    return f"projects/{path.partition('/')[0] if found else project}"
-
-
-def _is_shielded(provider: object) -> bool:
-    """Return whether a pool's `base_config` turns on secure boot and turns no protection off."""
-    options = getattr(provider, "base_config", {}).get("shieldedInstanceConfig") or {}
-    return options.get("enableSecureBoot") is True and all(
-        options.get(name, True) is True for name in _SHIELDED
-    )
-
-
-def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return (problem, remedy) about a policy that refuses regions of the stack.
-
-    The problem is "" if the policy refuses none of the regions.
-    """
-    remedy = "use a region that the policy allows"
-    used = {settings.region, *settings.subnetwork_regions}
-    denied = sorted(
-        used & {name.removeprefix("in:").removesuffix("-locations") for name in policy.denied}
-    )
-    if denied:
-        return f"{', '.join(denied)} are not allowed", remedy
-    allowed = {name.removeprefix("in:").removesuffix("-locations") for name in policy.allowed}
-    # A group like `us` or `europe` contains the regions with names that begin with the group.
-    refused = sorted(name for name in used if not any(_is_within(name, group) for group in allowed))
-    problem = f"{', '.join(refused)} are not allowed" if allowed and refused else ""
-    return problem, remedy
-
-
-def _is_within(region: str, group: str) -> bool:
-    """Return whether a region is the location `group`, or belongs to a group like `eu`."""
-    continents = {"eu": "europe", "us": "us", "asia": "asia"}
-    return region == group or region.startswith(f"{continents.get(group, group)}-")
-
-
 _WHERE_ENFORCED: Final = {
-    "iam.disableServiceAccountCreation": "no service account can be made",
-    "run.managed.requireInvokerIam": (
-        "the API, which checks its callers' own tokens, would be unreachable"
+    "iam.disableServiceAccountCreation": Verdict("no service account can be made", EXCEPTION),
+    "run.managed.requireInvokerIam": Verdict(
+        "the API, which checks its callers' own tokens, would be unreachable", EXCEPTION
+    ),
+    "compute.disableInstanceDataAccessApis": Verdict(
+        "the cluster cannot read the serial port of instances, so that failed boots may lack their "
+        "last lines",
+        "read the boot log in Cloud Logging (use_cloud_logging), or " + EXCEPTION,
+        is_certain=False,
     ),
 }
-# Functions that return (problem, remedy), like `_policy_problem`.
-_PROBLEM_FINDERS: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
-    "cloudbuild.allowedWorkerPools": _build_problem,
-    "compute.vmExternalIpAccess": _address_problem,
-    "gcp.resourceLocations": _location_problem,
-    "gcp.restrictNonCmekServices": _key_problem,
-    "gcp.restrictServiceUsage": _service_problem,
-    "run.allowedIngress": _ingress_problem,
-    "storage.softDeletePolicySeconds": _soft_delete_problem,
+_STACK_RULES: Final[Mapping[str, Callable[[Settings, Policy], Verdict | None]]] = {
+    "cloudbuild.allowedWorkerPools": _check_build,
+    "gcp.resourceLocations": _check_locations,
+    "gcp.restrictNonCmekServices": _check_keys,
+    "gcp.restrictServiceUsage": _check_services,
+    "run.allowedIngress": _check_ingress,
+    "storage.softDeletePolicySeconds": _check_soft_delete,
 }

@@ -13,6 +13,7 @@ from infra.gcp.instance_ends import end_instances, list_parts
 from infra.gcp.machine_catalog import GoogleCatalog, MachineCatalog
 from infra.gcp.names import Names
 from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
+from infra.gcp.pool_launches import remote_defaults
 from infra.gcp.remote_leftovers import find_remote_leftovers
 from infra.gcp.remote_pools import find_pool_findings
 from infra.gcp.settings import (
@@ -28,7 +29,6 @@ from infra.gcp.trust_removal import render_removal
 from infra.gcp.trust_script import render_script
 from infra.remote_accounts import Launcher, RemoteSettings, parse_remote_settings
 from infra.stack_program import DrainFailed, DrainReport, Progress
-from provisioner.clouds.provider import CLUSTER_TAG
 
 EXPECTED: Final = (
     '{"project": ID, "projectNumber": "NUMBER", "region": REGION} of a project of Google Cloud, '
@@ -81,22 +81,13 @@ class GoogleRemoteAccount:
         `instance` (e-mail addresses) and `network`. Google is not called.
         """
         names = self._names
-        subnetworks = {region: names.subnetwork_path(region) for region in self._regions}
         return {
             "project": names.project,
             "region": names.region,
             "provider": self._trust.provider,
             "launcher": names.email("launcher"),
             "instance": names.email("instance"),
-            "network": {
-                "network": names.network_path,
-                "subnetworks": subnetworks,
-                "tags": [names.cluster],
-                "public_ip": True,
-                "labels": {CLUSTER_TAG: names.cluster},
-                # The launcher's permissions depend on the names of instances.
-                "name_prefix": names.instance_prefix,
-            },
+            "network": remote_defaults(names, self._regions),
         }
 
     @property

@@ -1,12 +1,12 @@
 """The check of pools on Google Cloud that belong to a cluster in another cloud."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from control_plane.config.pools import ClusterConfig
-from infra.findings import Finding, Level, read_fact
+from infra.findings import Finding, Level, fine_finding, read_fact
 from infra.gcp.account_checks import check_pools
 from infra.gcp.account_facts import Policy, Project
 from infra.gcp.account_reader import (
@@ -16,16 +16,18 @@ from infra.gcp.account_reader import (
     read_pools,
     read_state,
 )
+from infra.gcp.custom_constraints import check_custom_constraints, read_custom_constraints
 from infra.gcp.google_api import GoogleApi
+from infra.gcp.launch_policies import LAUNCH_RULES
 from infra.gcp.machine_catalog import MachineCatalog
-from infra.gcp.policy_checks import IMAGES, SHIELDED, find_instance_problem
+from infra.gcp.policy_checks import check_launch_policy, unreadable_finding
+from infra.gcp.pool_launches import PoolLaunch, list_launches, remote_defaults
 from infra.gcp.purchases import list_purchases
 from infra.gcp.trust_policies import Trust
 from infra.gcp.trust_script import SERVICES
 
 # The problem for each constraint of an organization policy.
 REFUSALS: Final = {
-    "compute.vmExternalIpAccess": "instances get no public address",
     "iam.workloadIdentityPoolAwsAccounts": "the cluster's account of AWS may not be trusted",
     "iam.workloadIdentityPoolProviders": "no provider of identities like AWS may be trusted",
 }
@@ -34,7 +36,10 @@ _AWS: Final = "https://sts.amazonaws.com"
 
 
 def find_pool_findings(
-    trust: Trust, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
+    trust: Trust,
+    cluster: ClusterConfig,
+    api: GoogleApi,
+    catalog: MachineCatalog,
 ) -> list[Finding]:
     """Return findings about project, billing, services, types, quotas and policies for the pools.
 
@@ -57,14 +62,9 @@ def find_pool_findings(
         *read_fact(disabled, "services", lambda item: _services(trust, item)),
         *check_pools(names.project, purchases, facts),
     ]
-    for constraint in REFUSALS:
-        policy = read_policy(names.project, constraint, api)
-        subject = f"policy {constraint}"
-        found += read_fact(policy, subject, partial(_policy, trust, constraint))
-    for constraint in (IMAGES, SHIELDED):
-        policy = read_policy(names.project, constraint, api)
-        look = partial(_instance_policy, names.project, cluster, constraint)
-        found += read_fact(policy, f"policy {constraint}", look)
+    regions = sorted({purchase.region for purchase in purchases})
+    defaults = {**remote_defaults(names, regions), "service_account": names.email("instance")}
+    found += _policies(trust, list_launches(names, cluster, defaults), api)
     # Without the project, a subject such as `billing` could belong to either cloud.
     return [
         finding
@@ -118,19 +118,37 @@ def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(Level.FINE, "services", "all Google APIs that the pools need are enabled")
 
 
-def _instance_policy(
-    project: str, cluster: ClusterConfig, name: str, policy: Policy
-) -> Iterator[Finding]:
-    """Yield an error if a policy refuses the images or the unshielded instances of pools.
+def _policies(trust: Trust, launches: Sequence[PoolLaunch], api: GoogleApi) -> list[Finding]:
+    """Read policies and custom constraints, and return the findings about both.
 
-    Otherwise yield a fine finding.
+    If no policy can be read, for a common reason, return a single warning.
     """
-    problem, remedy = find_instance_problem(project, cluster, name, policy)
-    subject = f"policy {name}"
-    if problem:
-        yield Finding(Level.ERROR, subject, problem, remedy)
-    else:
-        yield Finding(Level.FINE, subject, "refuses nothing that the pools need")
+    project = trust.names.project
+    policies = {name: read_policy(project, name, api) for name in (*REFUSALS, *LAUNCH_RULES)}
+    if unreadable := unreadable_finding(project, policies):
+        return [unreadable]
+    found: list[Finding] = []
+    for name, policy in policies.items():
+        is_refusal = name in REFUSALS
+        look = (
+            partial(_policy, trust, name) if is_refusal else partial(_launch_policy, name, launches)
+        )
+        found += read_fact(policy, f"policy {name}", look)
+    custom = read_custom_constraints(project, api)
+    return [
+        *found,
+        *read_fact(
+            custom,
+            "custom constraints of the organization",
+            lambda item: check_custom_constraints(item, SERVICES),
+        ),
+    ]
+
+
+def _launch_policy(name: str, launches: Sequence[PoolLaunch], policy: Policy) -> Iterator[Finding]:
+    """Yield findings about launches that a policy refuses or may refuse, or else a fine finding."""
+    found = list(check_launch_policy(name, policy, launches))
+    yield from found or [fine_finding(f"policy {name}", "refuses nothing that the pools need")]
 
 
 def _policy(trust: Trust, name: str, policy: Policy) -> Iterator[Finding]:

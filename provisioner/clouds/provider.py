@@ -40,6 +40,11 @@ class CloudInstance:
     """The instance's zone; "" in a cloud without zones."""
     reservation: str = ""
     """The id of the reserved capacity that the instance uses and ends with, or ""."""
+    uid: str = ""
+    """The cloud's number of the instance, if the id is a name that another instance may have.
+
+    "" if the cloud has not told the number yet, and in a cloud that never gives an id twice.
+    """
 
 
 class CloudError(Exception):
@@ -64,6 +69,13 @@ class NotAllowed(CloudError):
     """Missing, wrong or insufficient credentials."""
 
     kind = ErrorKind.AUTH
+
+
+class BatchRefused(NotAllowed):
+    """A call for several instances that the cloud refuses, where a call for each may be allowed.
+
+    Nothing was launched. The caller launches by requests with `singly` for a while.
+    """
 
 
 class ConfigurationError(CloudError):
@@ -122,6 +134,8 @@ class CloudProvider(Protocol):
             TokenReused: the token belongs to a different request.
             LaunchUnderWay: the launch is in progress; repeat the request later.
             OutcomeUnknown: the instances may have been launched.
+            BatchRefused: the cloud refuses the call for several instances, and the request is not
+                `singly`.
             CloudError: as far as the cloud reports, this call launched nothing. An earlier call
                 with the token may have launched the instances.
         """

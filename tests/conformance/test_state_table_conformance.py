@@ -5,9 +5,12 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+import urllib3
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.gcp.state_table import FirestoreTable
@@ -26,6 +29,7 @@ from tests.conformance.state_table import (
     increment,
 )
 from tests.emulators.firestore import Firestore
+from tests.emulators.firestore_checks import CheckRefusingPool
 from tests.emulators.ministack import Ministack
 from tests.patience import PROCESS_SECONDS_MAX
 
@@ -127,6 +131,21 @@ class TestFirestoreTable(StateTableContract):
     def reopen(self, firestore: Firestore) -> Reopen:
         database = firestore.new_database()
         return lambda: FirestoreTable(firestore.client(database))
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return reopen()
+
+
+class TestFirestoreTableWithoutCheckWrites(StateTableContract):
+    """A database of Firestore that refuses checks as writes without effect."""
+
+    @pytest.fixture
+    def reopen(self, firestore: Firestore) -> Reopen:
+        database = firestore.new_database()
+        pool = cast("urllib3.PoolManager", CheckRefusingPool(firestore.pool))
+        refusing = replace(firestore, pool=pool)
+        return lambda: FirestoreTable(refusing.client(database))
 
     @pytest.fixture
     def table(self, reopen: Reopen) -> StateTable:

@@ -7,7 +7,7 @@ permission to delete.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +72,7 @@ class PermissionRecord:
             self.uses.add(Use(account, permission, "project", "", resource))
         for permission, region in subnetwork_permissions(body):
             self.uses.add(Use(account, permission, "subnetwork", region))
-        if body.get("instanceProperties", {}).get("serviceAccounts"):
+        if body.get("instanceProperties", body).get("serviceAccounts"):
             self.uses.add(Use(account, "iam.serviceAccounts.actAs", "account", "instance"))
 
 
@@ -105,7 +105,11 @@ def compute_permissions(
     instance = f"instances/{names.get('name')}"
     match action:
         case "bulkInsert":
-            yield from _insert_permissions(body)
+            yield from _insert_permissions(
+                body["instanceProperties"], body["perInstanceProperties"]
+            )
+        case "insert":
+            yield from _insert_permissions(body, [body["name"]])
         case "listInstances":
             yield "compute.instances.list", ""
         case "listOperations":
@@ -124,8 +128,7 @@ def compute_permissions(
             raise AssertionError(f"nobody says which permission {action} needs")
 
 
-def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
-    properties = body["instanceProperties"]
+def _insert_permissions(properties: Body, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     permissions = {
         "create": True,
         "setLabels": properties.get("labels"),
@@ -135,7 +138,7 @@ def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
         "setTags": properties.get("tags"),
     }
     disks = [disk.get("initializeParams", {}) for disk in properties.get("disks", ())]
-    for name in body["perInstanceProperties"]:
+    for name in names:
         yield from (
             (f"compute.instances.{text}", f"instances/{name}")
             for text in permissions
@@ -150,8 +153,8 @@ def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
 
 
 def subnetwork_permissions(body: Body) -> Iterator[tuple[str, str]]:
-    """Yield the subnetwork permissions of a bulk insert, with the regions."""
-    for interface in body.get("instanceProperties", {}).get("networkInterfaces", ()):
+    """Yield the subnetwork permissions of a bulk or single insert, with the regions."""
+    for interface in body.get("instanceProperties", body).get("networkInterfaces", ()):
         region = interface["subnetwork"].split("/")[-3]
         yield "compute.subnetworks.use", region
         if interface.get("accessConfigs"):

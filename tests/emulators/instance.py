@@ -63,12 +63,18 @@ class Instance:
         """Return the command that runs another on the instance, or in another `place`."""
         return ["nsenter", f"--net=/run/netns/{self.name}-{place}", *map(str, command)]
 
-    def fetch(self, url: str, uid: int = 0, place: str = "it") -> str:
-        """Return the answer to a request of a URL by a process of user `uid`."""
+    def fetch(self, url: str, uid: int = 0, place: str = "it", group: Path | None = None) -> str:
+        """Return the answer to a request of a URL by a process of user `uid`.
+
+        `group`: the folder of the process's control group, or None for this process's group.
+        """
         user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         fetch = self.command_inside(
             *user, sys.executable, "-I", "-S", "-c", FETCH, url, place=place
         )
+        if group is not None:
+            join = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+            fetch = ["sh", "-c", join, str(group), *fetch]
         return subprocess.run(fetch, capture_output=True, text=True, check=True).stdout.strip()
 
     def start(self, name: str) -> None:

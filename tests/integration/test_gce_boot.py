@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,6 +46,7 @@ def cluster(machine: MachineMetadata, tmp_path: Path) -> Iterator[Cluster]:
         )
         made = build_cluster(tmp_path / "cluster", verifiers={"gcp": verifier})
         row = InstanceRow(machine.name, "default", OFFERING, InstanceState.STARTING, NOW_MS, "i-1")
+        row = replace(row, uid=str(machine.numeric_id), zone=machine.zone)
         put_instance(made, row, "gcp")
         yield made
 

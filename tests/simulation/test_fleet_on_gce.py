@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import InstanceState, Market, Offering
-from control_plane.fleet.rows import read_fleet, read_past_instances
+from control_plane.fleet.rows import read_fleet, read_instances, read_past_instances
 from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.clouds.provider import CloudInstance
 from provisioner.model import ProvisionerSettings
@@ -129,3 +129,46 @@ def test_machine_shut_down_from_inside_is_deleted(lasting: Account) -> None:
     simulation.run(60)
     assert simulation.account.machine(first).deleted
     assert first not in simulation.states()
+
+
+def test_pool_launches_singly_after_a_refused_bulk_insert(
+    lasting: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.emulator.bulk_refused = True
+    simulation.add_work(2)
+    simulation.run(5)
+    # The first pass falls back by itself: one refused call, then a call for each instance.
+    assert simulation.emulator.calls.count("bulkInsert") == 1
+    assert simulation.emulator.calls.count("insert") == 2
+    fleet = read_fleet(simulation.table, POOL)
+    assert fleet is not None
+    assert "a call of its own for 24 h" in fleet.warning
+    assert "compute.instances.create" in fleet.warning
+    # The offering has no back-off, because it can be launched.
+    assert fleet.health == {}
+    simulation.run_until(
+        lambda: list(simulation.states().values()) == [InstanceState.RUNNING] * 2, 60
+    )
+    rows = read_instances(simulation.table, POOL)
+    assert {row.uid for row in rows} == {item.id for item in simulation.emulator.machines.values()}
+    simulation.add_work(4)
+    simulation.run(30)
+    # Later passes, and other processes, do not try the bulk insert again.
+    assert simulation.emulator.calls.count("bulkInsert") == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_pool_tries_the_bulk_insert_again_after_a_day(lasting: Account) -> None:
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.emulator.bulk_refused = True
+    simulation.add_work(1)
+    simulation.run(30)
+    simulation.emulator.bulk_refused = False
+    simulation.account.now_ms += 24 * 3_600_000
+    simulation.add_work(2)
+    simulation.run(60)
+    assert simulation.emulator.calls.count("bulkInsert") >= 2
+    fleet = read_fleet(simulation.table, POOL)
+    assert fleet is not None
+    assert (fleet.warning, fleet.batch_refused_ms) == ("", 0)

@@ -17,6 +17,7 @@ from control_plane.agents.agent_code import agent_code_key
 from control_plane.agents.identity import (
     InvalidProof,
     Proof,
+    check_signer,
     is_booting_instance,
     register_instance_token,
 )
@@ -175,11 +176,12 @@ def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof
 
 
 def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
-    """Check that the instance made the proof.
+    """Check that the instance made the proof, and not another instance with this id.
 
     The cloud of the pool's launches verifies the proof, so that a proof cannot choose the cloud.
 
     Raises:
+        CommandRefused: as `check_signer`.
         RequestError: not_found, if the pool has no instances that prove an identity; forbidden, if
             the proof is invalid or belongs to another instance; unavailable, if the cloud does not
             answer.
@@ -198,8 +200,9 @@ def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof)
     except OSError as error:
         text = f"{verifier.cloud} does not answer: {error}"
         raise RequestError(Code.UNAVAILABLE, text) from None
-    if signer != instance_id:
+    if signer.id != instance_id:
         raise RequestError(Code.FORBIDDEN, f"the signature is not from {instance_id}")
+    check_signer(services.table, pool, signer)
 
 
 def _body_error(error: ValidationError) -> RequestValidationError:

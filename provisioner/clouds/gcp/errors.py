@@ -10,11 +10,12 @@ Sources: Compute Engine's "Troubleshooting bulk VM creation", "Troubleshooting V
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from detcloud.shared.masking import MASK
+from provisioner.clouds.gcp.refusals import explain_refusal
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -80,6 +81,8 @@ _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
         401: NotAllowed,
         403: NotAllowed,
         408: OutcomeUnknown,
+        # Organization policies refuse by this status.
+        412: ConfigurationError,
         429: ThrottlingError,
         499: OutcomeUnknown,
     }
@@ -95,6 +98,12 @@ _BEST_TO_RETRY_FIRST: Final = (
     ConfigurationError,
     CloudError,
 )
+# The refusals of a caller who lacks a permission. Other refusals have other causes, such as an API
+# that is not enabled.
+_PERMISSION_CODES: Final = frozenset({"forbidden", "PERMISSION_DENIED", "PERMISSIONS_ERROR"})
+_INSTANCE_PERMISSION: Final = re.compile(r"\bcompute\.instances\.[a-zA-Z]+\b")
+_ALREADY_EXISTS: Final = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
+_GONE: Final = ("notFound", "resourceNotFound", "resourceNotReady")
 # The form of Google's access tokens.
 _TOKEN: Final = re.compile(r"\bya29\.[\w.-]+")
 _SPACES: Final = re.compile(r"\s+")
@@ -105,12 +114,16 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
     If neither is listed, the error is an OutcomeUnknown if the status is 500 or above, else a plain
     CloudError. The text has the code, or the status for the code "", and the message, shortened and
-    with masked tokens. Nothing is raised.
+    with masked tokens. The message of a refusal begins with the operator's next step, if known.
+    Nothing is raised.
     """
     cls = CODES.get(code) or _STATUSES.get(status)
     if cls is None:
         cls = OutcomeUnknown if status >= 500 else CloudError
-    return cls(error_text(code or str(status), message))
+    is_definite = issubclass(cls, NotAllowed | ConfigurationError)
+    return cls(
+        error_text(code or str(status), explain_refusal(message) if is_definite else message)
+    )
 
 
 def answer_error(status: int, answer: Any) -> CloudError:
@@ -153,7 +166,7 @@ def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
         elif code not in CODES or isinstance(error, OutcomeUnknown):
             error = CloudError(str(error))
         classified.append(error)
-    return min(classified, key=_retry_rank, default=NoCapacity("Compute Engine made no instance"))
+    return best_error(classified)
 
 
 def is_caller_refused(error: CloudError) -> bool:
@@ -162,6 +175,36 @@ def is_caller_refused(error: CloudError) -> bool:
     The class of the error decides, ThrottlingError or NotAllowed.
     """
     return isinstance(error, ThrottlingError | NotAllowed)
+
+
+def is_creation_refused(error: CloudError) -> bool:
+    """Whether the caller lacks a permission on instances, so that another call may be allowed.
+
+    The text must name a permission of instances. A lack of another permission, for example on the
+    subnetwork, would refuse any call.
+    """
+    is_about_instances = _INSTANCE_PERMISSION.search(str(error)) is not None
+    return _code(error) in _PERMISSION_CODES and is_about_instances
+
+
+def is_already_existing(error: CloudError) -> bool:
+    """Whether the error means that an instance of the requested name exists already."""
+    return _code(error) in _ALREADY_EXISTS
+
+
+def is_gone(error: CloudError) -> bool:
+    """Whether the error names an instance that does not exist, or is being created or deleted."""
+    return _code(error) in _GONE
+
+
+def best_error(errors: Sequence[CloudError]) -> CloudError:
+    """Return the error that is most likely to succeed on retry; NoCapacity without errors."""
+    return min(errors, key=_retry_rank, default=NoCapacity("Compute Engine made no instance"))
+
+
+def _code(error: CloudError) -> str:
+    """Return the code of an error: the part of the text before the first ":"."""
+    return str(error).partition(":")[0]
 
 
 def error_text(code: str, message: str) -> str:

@@ -202,10 +202,7 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
         raise ConfigurationError(f"{request.count} instances together: {text}")
-    zone = request.offering.zone or request.zone or settings.zone
-    if zone and region_of(zone) != settings.place:
-        text = f"zone {zone!r:.40} is not in region {settings.place}"
-        raise ConfigurationError(f"{text}: name another zone, or provider.region")
+    zone = launch_zone(request, settings)
     place = f"zones/{zone}" if zone else f"regions/{settings.place}"
     names = instance_names(request, settings)
     body: dict[str, Any] = {
@@ -219,6 +216,18 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
         body["locationPolicy"] = {"targetShape": shape}
     path = f"{settings.project}/{place}/instances/bulkInsert"
     return BulkRequest(path, request_id(request.token), body)
+
+
+def launch_zone(request: IntentRow, settings: GceSettings) -> str:
+    """Return the only zone of a launch: that of the offering, the request or the settings.
+
+    "" if none names a zone. Raises ConfigurationError for a zone outside the region.
+    """
+    zone = request.offering.zone or request.zone or settings.zone
+    if zone and region_of(zone) != settings.place:
+        text = f"zone {zone!r:.40} is not in region {settings.place}"
+        raise ConfigurationError(f"{text}: name another zone, or provider.region")
+    return zone
 
 
 def request_id(token: str) -> str:

@@ -54,6 +54,7 @@ def to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
         launched_ms=epoch_ms(described["creationTimestamp"]),
         tags=from_labels(described.get("labels", {})),
         zone=last_segment(described["zone"]),
+        uid=str(described.get("id", "")),
     )
 
 

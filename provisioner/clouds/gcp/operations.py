@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from control_plane.fleet.records import ErrorKind
 from provisioner.clouds.gcp.errors import MIN_COUNT_NOT_REACHED, operation_error
 from provisioner.clouds.gcp.google_api import GoogleApi, JsonObject
-from provisioner.clouds.provider import CloudError
+from provisioner.clouds.provider import CloudError, OutcomeUnknown
 from provisioner.model import EndReason
 
 PAGE_SIZE = 500
+IDS_IN_FILTER_MAX = 20
 BULK_INSERT = "bulkInsert"
 PREEMPTED = "compute.instances.preempted"
 
@@ -33,6 +34,8 @@ class LaunchedInstance(NamedTuple):
 
     name: str
     zone: str
+    uid: str = ""
+    """Google's number of the instance; "" if the operation does not have the number."""
 
 
 class BulkResult(NamedTuple):
@@ -68,6 +71,32 @@ def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObjec
     return next(iter(_read_operations(api, project, wanted)), None)
 
 
+def find_inserts(api: GoogleApi, project: str, ids: Sequence[str]) -> list[JsonObject]:
+    """Return the operations of single inserts with the given request ids, in any zone.
+
+    Ids without a listed operation are left out: the request did not arrive, or Compute Engine has
+    forgotten it. IDS_IN_FILTER_MAX ids are read by a request. Raises CloudError if a list cannot be
+    read.
+    """
+    found = []
+    for first in range(0, len(ids), IDS_IN_FILTER_MAX):
+        batch = ids[first : first + IDS_IN_FILTER_MAX]
+        wanted = " OR ".join(f'(clientOperationId = "{identifier}")' for identifier in batch)
+        found += _read_operations(api, project, wanted)
+    return found
+
+
+def check_operation(answer: JsonObject) -> JsonObject:
+    """Return the response to an insert unchanged.
+
+    Raises OutcomeUnknown if the response lacks the fields of an operation: a name, a status, and a
+    zone or region. Whether the operation failed does not matter.
+    """
+    if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
+        raise OutcomeUnknown("Compute Engine responded with no operation")
+    return answer
+
+
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
     """Read the result of a bulk insert so far, without waiting for the end.
 
@@ -87,16 +116,16 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
     group = operation.get("operationGroupId")
     wanted = f'(operationGroupId = "{group}") (operationType = "{_INSERT}")'
     inserts = _read_operations(api, project, wanted) if group else []
-    made = [insert for insert in inserts if insert.get("status") == "DONE" and not _errors(insert)]
-    failed = [error for insert in inserts for error in _errors(insert)]
+    made = [insert for insert in inserts if is_successful(insert)]
+    failed = [error for insert in inserts for error in errors_of(insert)]
     is_rolled_back = _is_rolled_back(operation)
     # The list may still lack operations of instances after the bulk insert is over.
     is_complete = is_rolled_back or len(made) >= _created_count(operation)
     return BulkResult(
-        named=tuple(map(_target, inserts)),
-        launched=() if is_rolled_back else tuple(map(_target, made)),
+        named=tuple(map(target_of, inserts)),
+        launched=() if is_rolled_back else tuple(map(target_of, made)),
         is_over=operation.get("status") == "DONE" and is_complete,
-        errors=(*failed, *_errors(operation)),
+        errors=(*failed, *errors_of(operation)),
     )
 
 
@@ -117,7 +146,7 @@ def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "
     )
     ends = {}
     for operation in sorted(_operations(page), key=lambda item: item.get("insertTime", "")):
-        name = _target(operation).name
+        name = target_of(operation).name
         if name in wanted:
             ends[name] = EndOperation(
                 _ENDS[operation["operationType"]],
@@ -151,6 +180,25 @@ def last_segment(url: str) -> str:
     return url.rpartition("/")[2]
 
 
+def target_of(operation: JsonObject) -> LaunchedInstance:
+    """Return the instance that an operation is about; fields that are missing are ""."""
+    zone = last_segment(operation.get("zone", ""))
+    uid = str(operation.get("targetId", ""))
+    return LaunchedInstance(last_segment(operation.get("targetLink", "")), zone, uid)
+
+
+def errors_of(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
+    """Return the errors of a failed operation; an empty sequence for any other operation."""
+    error = operation.get("error") or {}
+    errors: Sequence[Mapping[str, Any]] = error.get("errors", ())
+    return errors
+
+
+def is_successful(operation: JsonObject) -> bool:
+    """Whether an operation is over and has no errors."""
+    return operation.get("status") == "DONE" and not errors_of(operation)
+
+
 def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
     """Return all operations that match the filter `wanted`, in all zones and regions.
 
@@ -171,25 +219,12 @@ def _operations(page: JsonObject) -> list[JsonObject]:
     ]
 
 
-def _target(operation: JsonObject) -> LaunchedInstance:
-    """Return the instance that an operation is about; name and zone are "" if missing."""
-    zone = last_segment(operation.get("zone", ""))
-    return LaunchedInstance(last_segment(operation.get("targetLink", "")), zone)
-
-
-def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
-    """Return the errors of a failed operation; an empty sequence for any other operation."""
-    error = operation.get("error") or {}
-    errors: Sequence[Mapping[str, Any]] = error.get("errors", ())
-    return errors
-
-
 def _is_rolled_back(operation: JsonObject) -> bool:
     """Whether Compute Engine deletes or has deleted the created instances, as too few.
 
     The operation's errors and statuses of zones decide; nothing is read from Compute Engine.
     """
-    if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in _errors(operation)):
+    if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in errors_of(operation)):
         return True
     return any(
         location_status.get("status") == "ROLLING_BACK" or location_status.get("deletedVmCount")

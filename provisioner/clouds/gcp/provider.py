@@ -2,7 +2,7 @@
 
 Compute Engine responds before it creates instances. The operation has the result after ten seconds
 to a minute. Until then, a launch raises LaunchUnderWay, and a repeated request reads the same
-operation.
+operation. If Google refuses bulk inserts, a pool launches each instance by an insert of its own.
 """
 
 import re
@@ -15,7 +15,8 @@ from typing import Any
 from control_plane.fleet.records import IntentRow, Offering
 from control_plane.gcp.accelerator_quotas import quota_advice
 from control_plane.gcp.zones import region_of
-from provisioner.clouds.gcp.errors import is_caller_refused
+from provisioner.clouds.gcp.bulk_launch import launch_in_bulk
+from provisioner.clouds.gcp.errors import is_caller_refused, is_gone
 from provisioner.clouds.gcp.google_api import (
     CONNECTIONS_MAX,
     GoogleApi,
@@ -28,30 +29,27 @@ from provisioner.clouds.gcp.launch_request import (
     GceSettings,
     bulk_request,
     instance_labels,
-    is_named_by,
     parse_section,
 )
 from provisioner.clouds.gcp.listed_instances import check_reachable, epoch_ms, to_cloud_instance
 from provisioner.clouds.gcp.offering_prices import OfferingPrices
 from provisioner.clouds.gcp.operations import (
-    BulkResult,
     EndOperation,
-    find_bulk_insert,
+    LaunchedInstance,
     last_segment,
-    read_bulk_result,
     read_ends,
 )
+from provisioner.clouds.gcp.pending_launch import PendingLaunch
 from provisioner.clouds.gcp.price_list import PriceSource, PriceTable
+from provisioner.clouds.gcp.single_launch import launch_singly
 from provisioner.clouds.provider import (
     CLUSTER_TAG,
     POOL_TAG,
     CloudError,
     CloudInstance,
     ConfigurationError,
-    LaunchUnderWay,
     OutcomeUnknown,
     QuotaExceeded,
-    TokenReused,
 )
 from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 
@@ -65,11 +63,9 @@ PROVIDERS_MAX = 256
 
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
 # The fields exclude metadata, which has a boot script of 100 kB for each instance.
-_INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
+_INSTANCE = "id,name,status,zone,labels,creationTimestamp,statusMessage"
 _LIST = f"nextPageToken,unreachables,items/*/warning/code,items/*/instances({_INSTANCE})"
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_ALREADY_EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
-_GONE = ("notFound", "resourceNotFound", "resourceNotReady")
 
 TABLE = PriceTable()
 
@@ -149,7 +145,7 @@ class GceCloud:
         self._prices = OfferingPrices(
             self._offerings_of_settings, self._pool_settings, prices, clock
         )
-        self._zones: dict[str, str] = {}
+        self._zones: dict[str, set[str]] = {}
         self._listed: dict[tuple[str, str | None], dict[str, CloudInstance]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
@@ -167,6 +163,8 @@ class GceCloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by a bulk insert, or read the result of an earlier request.
 
+        A request with `singly` is launched by an insert for each instance (`launch_singly`).
+
         The first call begins the launch and usually raises LaunchUnderWay; a later call with the
         same request returns the launched instances, as STARTING, also after an instance has ended.
         Fewer instances than requested may be launched, unless the request is `together`. If the
@@ -179,35 +177,23 @@ class GceCloud:
             OutcomeUnknown: Compute Engine did not answer, the operation cannot be read, or
                 instances with the names exist already.
             TokenReused: the token belongs to a different request.
+            BatchRefused: Google lets the caller create no instances by a bulk insert.
             CloudError: this call launched nothing. An earlier request may have launched instances:
                 for example, the search for its operation fails with this error.
         """
         settings = self._complete_section(request.section)
-        bulk = bulk_request(request, settings, self._render_script(request))
-        operation = None
-        if self._clock() - request.created_ms >= REQUEST_KNOWN_MS:
-            operation = find_bulk_insert(self._api, settings.project, bulk.request_id)
+        script = self._render_script(request)
+        is_old = self._clock() - request.created_ms >= REQUEST_KNOWN_MS
+        pending = PendingLaunch(self._api, request, settings, script, is_old)
         try:
-            if operation is None:
-                operation = _check_operation(
-                    self._api.post(bulk.path, bulk.body, requestId=bulk.request_id)
-                )
-            result = self._read_result(settings, operation)
-            _check_request(result, request)
-            if result.is_over and not result.launched:
-                raise result.error
+            if request.singly:
+                launched = launch_singly(pending)
+            else:
+                launched = launch_in_bulk(pending, bulk_request(request, settings, script))
         except QuotaExceeded as error:
             raise _with_quota_advice(error, request, settings) from None
-        except ConfigurationError as error:
-            if not _already_exists(error):
-                raise
-            # Instance names are unique to the request, so an earlier attempt created the instances.
-            raise OutcomeUnknown(str(error)) from None
-        if not result.is_over:
-            count = f"{request.count} of {request.offering.instance_type}"
-            raise LaunchUnderWay(f"operation {operation['name']} makes {count}")
-        self._zones |= dict(result.launched)
-        return _launched_instances(result, request, settings, self._clock())
+        self._note_zones((item.name, item.zone) for item in launched)
+        return _launched_instances(launched, request, settings, self._clock())
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List the region's instances of a cluster, or of a single pool, by labels.
@@ -238,7 +224,7 @@ class GceCloud:
             for instance in map(to_cloud_instance, in_region)
             if tags.items() <= instance.tags.items()
         ]
-        self._zones |= {instance.id: instance.zone for instance in instances}
+        self._note_zones((instance.id, instance.zone) for instance in instances)
         listed = {instance.id: instance for instance in instances}
         # An instance that is no longer listed may have been taken back by the cloud.
         former = self._listed.get((cluster, pool), {})
@@ -255,6 +241,9 @@ class GceCloud:
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete instances, in batches of CONNECTIONS_MAX; do not wait for the ends.
 
+        A name is deleted in each zone where this object has found the name. Otherwise an instance
+        of the same name in another zone could hide the cluster's instance, which costs money.
+
         Ignore invalid and unknown ids, gone instances, and instances that Compute Engine is
         creating; the caller repeats the call while an instance is listed. The zone of an instance
         that this object has not listed is read first.
@@ -268,18 +257,13 @@ class GceCloud:
             CloudError: a zone cannot be read, and nothing was deleted; or a deletion failed.
         """
         settings = self._pool_settings()
-        zones = self._find_zones(settings, dict.fromkeys(ids))
+        paths = self._find_paths(settings, dict.fromkeys(ids))
         last: CloudError | None = None
-
-        def delete(name: str) -> CloudError | None:
-            path = f"{settings.project}/zones/{zones[name]}/instances/{name}"
-            return self._deletion_error(path)
-
         with ThreadPoolExecutor(CONNECTIONS_MAX) as executor:
-            names = list(zones)
-            for first in range(0, len(names), CONNECTIONS_MAX):
-                batch = names[first : first + CONNECTIONS_MAX]
-                errors = [error for error in executor.map(delete, batch) if error is not None]
+            for first in range(0, len(paths), CONNECTIONS_MAX):
+                batch = paths[first : first + CONNECTIONS_MAX]
+                found = executor.map(self._deletion_error, batch)
+                errors = [error for error in found if error is not None]
                 last = errors[-1] if errors else last
                 refusal = next(filter(is_caller_refused, errors), None)
                 if refusal is not None:
@@ -300,7 +284,7 @@ class GceCloud:
         try:
             self._api.delete(path)
         except CloudError as error:
-            return None if _is_gone(error) else error
+            return None if is_gone(error) else error
         return None
 
     def boot_log(self, instance: str) -> str:
@@ -312,25 +296,14 @@ class GceCloud:
         section or without a project.
         """
         settings = self._pool_settings()
-        for name, zone in self._find_zones(settings, [instance]).items():
-            path = f"{settings.project}/zones/{zone}/instances/{name}/serialPort"
+        for path in self._find_paths(settings, [instance]):
             try:
-                return str(self._api.get(path, start=-BOOT_LOG_BYTES).get("contents") or "")
+                answer = self._api.get(f"{path}/serialPort", start=-BOOT_LOG_BYTES)
+                return str(answer.get("contents") or "")
             except CloudError as error:
-                if not _is_gone(error):
+                if not is_gone(error):
                     raise
         return ""
-
-    def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Read the result of a bulk insert so far from Compute Engine, without waiting for the end.
-
-        Failed operations raise no error: the result has their errors. Raises OutcomeUnknown for any
-        error of the requests, because the launch has been requested already.
-        """
-        try:
-            return read_bulk_result(self._api, settings.project, operation)
-        except CloudError as error:
-            raise OutcomeUnknown(f"operation {operation['name']} cannot be read: {error}") from None
 
     def _read_instances(
         self,
@@ -361,8 +334,13 @@ class GceCloud:
                 instances.extend(scope.get("instances", ()))
         return instances
 
-    def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
-        """Return the zone of each named instance that exists, cached or read by name.
+    def _note_zones(self, found: Iterable[tuple[str, str]]) -> None:
+        """Add zones, as pairs of an instance's name and a zone, to the cached zones."""
+        for name, zone in found:
+            self._zones.setdefault(name, set()).add(zone)
+
+    def _find_paths(self, settings: GceSettings, names: Iterable[str]) -> list[str]:
+        """Return the path of each instance with a name in `names`, in cached zones or read by name.
 
         Cached zones may be of instances that have ended. Invalid names, and names that Compute
         Engine does not list, are left out. Zones are cached for the lifetime of this object, and
@@ -374,8 +352,12 @@ class GceCloud:
             batch = unknown[first : first + NAMES_IN_FILTER_MAX]
             wanted = " OR ".join(f'(name = "{name}")' for name in batch)
             described = self._read_instances(settings, wanted)
-            self._zones |= {item["name"]: last_segment(item["zone"]) for item in described}
-        return {name: self._zones[name] for name in valid if name in self._zones}
+            self._note_zones((item["name"], last_segment(item["zone"])) for item in described)
+        return [
+            f"{settings.project}/zones/{zone}/instances/{name}"
+            for name in valid
+            for zone in sorted(self._zones.get(name, ()))
+        ]
 
     def _complete_section(self, section: str) -> GceSettings:
         """Return a pool's settings, parsed from JSON and completed by the deployment.
@@ -408,28 +390,20 @@ class GceCloud:
         return self._settings.offerings or (self._pool_settings().default_offering(),)
 
 
-def _check_operation(answer: JsonObject) -> JsonObject:
-    """Return the response to a bulk insert unchanged.
-
-    Raises OutcomeUnknown if the response lacks the fields of an operation: a name, a status, and a
-    zone or region. Whether the operation failed does not matter.
-    """
-    if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
-        raise OutcomeUnknown("Compute Engine responded with no operation")
-    return answer
-
-
 def _launched_instances(
-    result: BulkResult, request: IntentRow, settings: GceSettings, now_ms: int
+    launched: Iterable[LaunchedInstance],
+    request: IntentRow,
+    settings: GceSettings,
+    now_ms: int,
 ) -> tuple[CloudInstance, ...]:
-    """Return the launched instances of a bulk insert as STARTING, launched now, sorted by name.
+    """Return launched instances as STARTING, launched now, sorted by name.
 
-    The tags are those of the request, the zones those of the result. Google is not called.
+    The tags are those of the request. Google is not called.
     """
     tags = from_labels(instance_labels(request, settings))
     return tuple(
-        CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
-        for name, zone in sorted(result.launched)
+        CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone, uid=uid)
+        for name, zone, uid in sorted(launched)
     )
 
 
@@ -445,19 +419,6 @@ def _with_quota_advice(
         settings.machine_types,
     )
     return QuotaExceeded(f"{error}; {advice}")
-
-
-def _check_request(result: BulkResult, request: IntentRow) -> None:
-    """Raise TokenReused if an operation of a bulk insert names an instance of another request.
-
-    Another launch has then already used the request's token. Google is not called.
-    """
-    other = next(
-        (instance.name for instance in result.named if not is_named_by(instance.name, request)),
-        None,
-    )
-    if other is not None:
-        raise TokenReused(f"the launch token was already used, for {other}")
 
 
 def _with_end(instance: CloudInstance, operation: EndOperation | None) -> CloudInstance:
@@ -477,19 +438,3 @@ def _with_end(instance: CloudInstance, operation: EndOperation | None) -> CloudI
 def _mark_terminated(instance: CloudInstance) -> CloudInstance:
     """Return the instance with the status TERMINATED."""
     return replace(instance, status=InstanceStatus.TERMINATED)
-
-
-def _is_gone(error: CloudError) -> bool:
-    """Whether the error names an instance that does not exist, or is being created or deleted.
-
-    The error's code decides: the part of the text before the first ":".
-    """
-    return str(error).partition(":")[0] in _GONE
-
-
-def _already_exists(error: CloudError) -> bool:
-    """Whether the error means that an instance of the requested name exists already.
-
-    The error's code decides: the part of the text before the first ":".
-    """
-    return str(error).partition(":")[0] in _ALREADY_EXISTS

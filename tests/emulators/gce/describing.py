@@ -22,10 +22,14 @@ def list_instances(project: Project, query: Query) -> Result:
     descriptions = [machine.description(now_ms, project.url) for machine in reachable]
     fields = _FIELDS.search(query.get("fields", ""))
     matching = _page(_matching(descriptions, query), query, project)
+    answer = _aggregate(project, "instances", matching, lambda item: _scope(item["zone"]))
     if fields is not None:
         names = set(fields[1].split(","))
-        matching[0][:] = [{key: item[key] for key in item if key in names} for item in matching[0]]
-    return _aggregate(project, "instances", matching, lambda item: _scope(item["zone"]))
+        for place in answer["items"].values():
+            for item in place.get("instances", ()):
+                for key in item.keys() - names:
+                    del item[key]
+    return answer
 
 
 def list_operations(project: Project, query: Query) -> Result:

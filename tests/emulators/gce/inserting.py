@@ -49,6 +49,10 @@ class Order(NamedTuple):
 
 
 def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_id: str) -> Result:
+    if project.bulk_refused:
+        # The caller's condition on the names of instances does not hold for the place of the call.
+        text = f"Required 'compute.instances.create' permission for 'projects/{project.name}'"
+        raise GceError(403, "forbidden", text)
     former = project.requests.get((place, request_id)) if request_id else None
     if former is not None:
         return project.shown_operation(former)
@@ -61,12 +65,12 @@ def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_i
     if len(running) >= project.bulk_operations_max:
         raise GceError(403, "rateLimitExceeded", "Too many bulk operations are running.")
     order = _order(project, place, body)
-    _check_properties(order)
-    machines, failures = _allocate(project, order)
+    check_properties(order)
+    machines, failures = allocate(project, order)
     if len(machines) < order.least and not project.late:
         for machine in machines:
             del project.machines[machine.name]
-        raise _upfront_error(failures)
+        raise upfront_error(failures)
     operation = _bulk_operation(project, place, order, machines, failures)
     operation.request_id = request_id
     if request_id:
@@ -93,17 +97,22 @@ def _order(project: Project, place: str, body: Mapping[str, Any]) -> Order:
     else:
         raise _not_found(f"projects/{project.name}/regions/{where}")
     properties = body["instanceProperties"]
-    _check_type(project, properties, zones)
+    check_type(project, properties, zones)
     for name in names:
-        if name in project.machines and project.machines[name].zone in zones:
-            text = f"The resource 'projects/{project.name}/zones/{zones[0]}/instances/{name}'"
-            raise GceError(409, "alreadyExists", f"{text} already exists")
+        check_name(project, name, zones)
     # Compute Engine's default is a single zone.
     shape = (body.get("locationPolicy") or {}).get("targetShape", "ANY_SINGLE_ZONE")
     return Order(names, int(body.get("minCount", count)), zones, properties, shape)
 
 
-def _check_type(project: Project, properties: Mapping[str, Any], zones: Sequence[str]) -> None:
+def check_name(project: Project, name: str, zones: Sequence[str]) -> None:
+    """Raise GceError if a machine of one of the zones has the name."""
+    if name in project.machines and project.machines[name].zone in zones:
+        text = f"The resource 'projects/{project.name}/zones/{zones[0]}/instances/{name}'"
+        raise GceError(409, "alreadyExists", f"{text} already exists")
+
+
+def check_type(project: Project, properties: Mapping[str, Any], zones: Sequence[str]) -> None:
     kind = properties["machineType"]
     if "/" in kind:
         raise GceError(503, "backendError", "Internal error. Please try again.")
@@ -113,7 +122,7 @@ def _check_type(project: Project, properties: Mapping[str, Any], zones: Sequence
         raise _invalid("instanceProperties.machineType", text)
 
 
-def _check_properties(order: Order) -> None:
+def check_properties(order: Order) -> None:
     properties = order.properties
     for key, value in properties.get("labels", {}).items():
         if not isinstance(value, str):
@@ -152,7 +161,7 @@ def _check_accelerators(order: Order) -> None:
         raise _invalid("instanceProperties.scheduling", "a termination action is for Spot VMs")
 
 
-def _allocate(project: Project, order: Order) -> tuple[list[Machine], list[tuple[str, str, str]]]:
+def allocate(project: Project, order: Order) -> tuple[list[Machine], list[tuple[str, str, str]]]:
     """Create machines while room is left. Return the machines, and (name, zone, code) of each
     failure.
     """
@@ -235,8 +244,9 @@ def _bulk_operation(
         target = f"{project.url}/zones/{zone}/instances/{name}"
         insert = project.add_operation("insert", f"zones/{zone}", target, now_ms, done_ms)
         insert.group = group
+        insert.target_id = next((item.id for item in machines if item.name == name), "")
         code = next((failure[2] for failure in failures if failure[0] == name), "")
-        insert.errors = [_operation_error(code, zone, order)] if code else []
+        insert.errors = [operation_error(code, zone, order)] if code else []
         counts = operation.locations.setdefault(
             f"zones/{zone}",
             {"status": "DONE", "targetVmCount": 0, "createdVmCount": 0, "failedToCreateVmCount": 0},
@@ -254,7 +264,7 @@ def _bulk_operation(
     return operation
 
 
-def _operation_error(code: str, zone: str, order: Order) -> dict[str, str]:
+def operation_error(code: str, zone: str, order: Order) -> dict[str, str]:
     return {"code": code, "message": _failure_text(code, zone, order)}
 
 
@@ -267,7 +277,7 @@ def _failure_text(code: str, zone: str, order: Order) -> str:
     )
 
 
-def _upfront_error(failures: Sequence[tuple[str, str, str]]) -> GceError:
+def upfront_error(failures: Sequence[tuple[str, str, str]]) -> GceError:
     _, zone, code = failures[0]
     if code == "QUOTA_EXCEEDED":
         text = "Quota 'NVIDIA_GPUS' exceeded.  Limit: 0.0 in region us-central1."

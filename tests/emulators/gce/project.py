@@ -40,6 +40,7 @@ class Operation:
     done_ms: int
     group: str = ""
     request_id: str = ""
+    target_id: str = ""
     errors: list[dict[str, str]] = field(default_factory=list)
     locations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -63,12 +64,12 @@ class Project:
     is listed, is staged, runs, and is gone after a delete. `operation_ms`: duration of a bulk
     insert. `capacity`: numbers of machines by (type, zone, market). `quota`: GPUs by market, "spot"
     or "on-demand". `not_offered`: (type, zone) pairs. `late`: missing capacity fails the operation,
-    not the call. `unreachable`: zones that lists omit with a warning. `sleepers`: number of next
-    machines that never boot. `on_running`, `on_notice` (with the remaining seconds) and
-    `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a call with an
-    Authorization header, or "" without a header, is answered. `page_size_max`: limit on the items
-    of a page. `on_call`: called with method, names in the path and body of each answered call. An
-    error of the hook refuses the call.
+    not the call. `bulk_refused`: bulk inserts are not allowed. `unreachable`: zones that lists omit
+    with a warning. `sleepers`: number of next machines that never boot. `on_running`, `on_notice`
+    (with the remaining seconds) and `on_terminated`: hooks that `tend` calls once per machine.
+    `lets_in`: whether a call with an Authorization header, or "" without a header, is answered.
+    `page_size_max`: limit on the items of a page. `on_call`: called with method, names in the path
+    and body of each answered call. An error of the hook refuses the call.
     """
 
     clock: Callable[[], int]
@@ -88,6 +89,7 @@ class Project:
     quota: dict[str, int] = field(default_factory=dict)
     not_offered: set[tuple[str, str]] = field(default_factory=set)
     late: bool = False
+    bulk_refused: bool = False
     unreachable: set[str] = field(default_factory=set)
     bulk_operations_max: int = 10
     sleepers: int = 0
@@ -217,6 +219,8 @@ class Project:
         }
         if operation.group:
             description["operationGroupId"] = operation.group
+        if operation.target_id:
+            description["targetId"] = operation.target_id
         if operation.request_id:
             description["clientOperationId"] = operation.request_id
         if operation.locations:

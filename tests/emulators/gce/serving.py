@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.emulators.gce import describing, inserting
+from tests.emulators.gce import describing, inserting, single_inserting
 from tests.emulators.gce.machine import GceError
 from tests.emulators.gce.project import Fault, Project, Result
 from tests.emulators.http_server import AnsweringHandler, serve_requests
@@ -18,6 +18,7 @@ _PLACE = r"(?P<place>(?:zones|regions)/[^/]+)"
 _INSTANCE = r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)"
 ROUTES: Mapping[tuple[str, str], str] = {
     ("POST", rf"{_PLACE}/instances/bulkInsert"): "bulkInsert",
+    ("POST", r"zones/(?P<zone>[^/]+)/instances"): "insert",
     ("GET", r"aggregated/instances"): "listInstances",
     ("GET", r"aggregated/operations"): "listOperations",
     ("GET", rf"{_PLACE}/operations/(?P<name>[^/]+)"): "getOperation",
@@ -118,6 +119,9 @@ def _carry_out(
         case "bulkInsert":
             request_id = query.get("requestId", "")
             return inserting.bulk_insert(project, names["place"], body, request_id)
+        case "insert":
+            request_id = query.get("requestId", "")
+            return single_inserting.insert(project, names["zone"], body, request_id)
         case "listInstances":
             return describing.list_instances(project, query)
         case "listOperations":

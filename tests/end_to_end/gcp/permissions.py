@@ -20,6 +20,8 @@ NOT_ASKED_FOR_HERE: Final = {
     "iam.serviceAccounts.signBlob",
     # Cloud Run checks the first when a function is called, and Google's own services use the
     # second.
+    # Only a database that refuses the usual form of checks needs transactions.
+    "datastore.databases.get",
     "run.routes.invoke",
     "eventarc.events.receiveEvent",
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.agents.identity import IDENTITIES, InvalidProof, Proof
+from control_plane.agents.identity import IDENTITIES, InvalidProof, Proof, Signer
 from control_plane.aws.instance_identity import AwsProof
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster, put_instance
@@ -30,14 +30,14 @@ class FakeIdentityVerifier:
     cloud: str = "AWS"
     proofs: list[Proof] = field(default_factory=list)
 
-    def verify_proof(self, proof: Proof) -> str:
+    def verify_proof(self, proof: Proof) -> Signer:
         self.proofs.append(proof)
         fields = AwsProof.model_validate(proof.fields)
         if self.fails is not None:
             raise self.fails
         if not fields.authorization.startswith("signed by "):
             raise InvalidProof("AWS does not accept the signature")
-        return fields.authorization.removeprefix("signed by ")
+        return Signer(fields.authorization.removeprefix("signed by "))
 
 
 class OtherIdentityVerifier:
@@ -45,11 +45,11 @@ class OtherIdentityVerifier:
 
     cloud = "Another cloud"
 
-    def verify_proof(self, proof: Proof) -> str:
+    def verify_proof(self, proof: Proof) -> Signer:
         assert set(proof.fields) == {"identity_token"}
         if proof.fields["identity_token"] == "late":
             raise TimeoutError("timed out")
-        return proof.fields["identity_token"]
+        return Signer(proof.fields["identity_token"])
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ the launching cloud alone decides who verifies an instance.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,8 @@ def clouds(tmp_path: Path) -> Iterator[Clouds]:
         google = GoogleIdentityVerifier(CLUSTER, machine.project, machine.account, certificates)
         cluster = build_cluster(tmp_path, verifiers={"aws": aws, "gcp": google})
         put_instance(cluster, row(EC2_NAME, EC2_POOL), "aws")
-        put_instance(cluster, row(GCE_NAME, GCE_POOL), "gcp")
+        launched = replace(row(GCE_NAME, GCE_POOL), uid=str(machine.numeric_id))
+        put_instance(cluster, replace(launched, zone=machine.zone), "gcp")
         yield Clouds(cluster, machine, aws)
 
 
@@ -140,8 +141,10 @@ def test_rejects_proofs_for_pools_of_other_instances(clouds: Clouds) -> None:
         {"email_verified": False},
         {"aud": token_audience("another-cluster", digest_of(TOKEN))},
         {"machine": {"instance_name": "detcloud-vision-other"}},
+        {"machine": {"instance_id": "1"}},
+        {"machine": {"zone": "us-central1-f"}},
     ],
-    ids=["project", "account", "unverified", "cluster", "instance"],
+    ids=["project", "account", "unverified", "cluster", "instance", "number", "zone"],
 )
 def test_rejects_google_tokens_of_other_machines(clouds: Clouds, claims: dict[str, Any]) -> None:
     proof = clouds.google_proof(digest_of(TOKEN), **claims)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.agents.identity import InvalidProof, Proof, Signer
 from control_plane.aws.instance_identity import AwsIdentityVerifier, _send_request
 from detcloud.agent.aws.instance_identity import RoleCredentials, authorization_header
 from detcloud.shared.aws_identity import CONTENT_TYPE, REQUEST_BODY
@@ -73,7 +73,7 @@ def proof(
 def test_proof_names_the_signing_instance(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
-    assert verifier.verify_proof(proof(strict_aws, roles[ROLE])) == INSTANCE
+    assert verifier.verify_proof(proof(strict_aws, roles[ROLE])) == Signer(INSTANCE)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_proof_is_valid_for_a_single_purpose(
 ) -> None:
     signed = proven_cluster(CLUSTER, BOOT_REPORT)
     report = proof(strict_aws, roles[ROLE], x_detcloud_cluster=signed)
-    assert verifier.verify_proof(replace(report, purpose=BOOT_REPORT)) == INSTANCE
+    assert verifier.verify_proof(replace(report, purpose=BOOT_REPORT)) == Signer(INSTANCE)
     with pytest.raises(InvalidProof, match="does not accept"):
         verifier.verify_proof(report)
     with pytest.raises(InvalidProof, match="does not accept"):

@@ -26,8 +26,8 @@ from tests.emulators.google_keys import (
     token_part,
 )
 from tests.unit.api.adapters import ApiAdapters
-from tests.unit.api.cluster import NOW_MS, V1, build_cluster, put_instance
-from tests.unit.api.exchange import call
+from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster, put_instance
+from tests.unit.api.exchange import Answer, call
 
 CLUSTER, DIGEST = "detcloud-vision", "d" * 64
 AUDIENCE = f"detcloud/{CLUSTER}/{DIGEST}"
@@ -78,7 +78,7 @@ def test_metadata_token_proves_the_instances_name(
     with metadata_server(machine) as host:
         made = request_identity(CLUSTER, DIGEST, GceMetadata(host))
     assert made.instance_id == machine.name
-    assert verifier.verify_proof(Proof(DIGEST, made.fields)) == machine.name
+    assert verifier.verify_proof(Proof(DIGEST, made.fields)).id == machine.name
     # The route's limit for the field.
     assert len(made.fields["identity_token"]) <= 4096
 
@@ -88,7 +88,7 @@ def test_token_is_valid_for_a_single_audience(
 ) -> None:
     token = keys.sign(machine.claims(AUDIENCE))
     report = keys.sign(machine.claims(f"detcloud/{proven_cluster(CLUSTER, BOOT_REPORT)}/{DIGEST}"))
-    assert verifier.verify_proof(proof(report, BOOT_REPORT)) == machine.name
+    assert verifier.verify_proof(proof(report, BOOT_REPORT)).id == machine.name
     others = (
         proof(token, BOOT_REPORT),
         proof(report),
@@ -207,7 +207,7 @@ def test_certificates_are_cached_for_googles_max_age(
     token = keys.sign(machine.claims(AUDIENCE))
     for seconds, requests in ((0.0, 1), (3599.0, 1), (3600.0, 2), (7199.0, 2)):
         clock.seconds = seconds
-        assert verifier.verify_proof(proof(token)) == machine.name
+        assert verifier.verify_proof(proof(token)).id == machine.name
         assert keys.requests == requests
 
 
@@ -218,7 +218,7 @@ def test_unknown_keys_cause_few_certificate_requests(
     verifier.verify_proof(proof(keys.sign(claims)))
     keys.rotate()
     clock.seconds = ASK_SECONDS_MIN
-    assert verifier.verify_proof(proof(keys.sign(claims))) == machine.name
+    assert verifier.verify_proof(proof(keys.sign(claims))).id == machine.name
     assert keys.requests == 2
     for number in range(20):
         with pytest.raises(InvalidProof, match="not Google's"):
@@ -249,7 +249,7 @@ def test_failed_certificate_request_is_an_os_error_and_is_paced(
     assert keys.requests == 1
     keys.status = 200
     clock.seconds = ASK_SECONDS_MIN
-    assert verifier.verify_proof(proof(token)) == machine.name
+    assert verifier.verify_proof(proof(token)).id == machine.name
 
 
 def test_certificates_without_json_are_an_os_error(
@@ -276,6 +276,7 @@ def test_instance_joins_only_with_the_proven_token(
     offering = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
     for name in (machine.name, "detcloud-vision-other"):
         row = InstanceRow(name, "default", offering, InstanceState.STARTING, NOW_MS, "intent-1")
+        row = replace(row, uid=str(machine.numeric_id), zone=machine.zone)
         put_instance(cluster, row, "gcp")
     join_token = "dct_of-the-instance"
     digest = sha256(join_token.encode()).hexdigest()
@@ -295,3 +296,86 @@ def test_instance_joins_only_with_the_proven_token(
     assert call(cluster.app, "POST", f"{V1}/agents", token=join_token, content=agent).status == 200
     agent["name"] = "detcloud-vision-other"
     assert call(cluster.app, "POST", f"{V1}/agents", token=join_token, content=agent).status == 403
+
+
+@pytest.mark.parametrize(
+    ("number", "zone", "expected"),
+    [
+        ("1", "us-central1-a", "has number 1"),
+        ("1", "us-central1-f", "has zone us-central1-f"),
+        ("", "us-central1-f", "has zone us-central1-f"),
+    ],
+)
+def test_refuses_a_machine_of_the_same_name_that_comes_first(
+    certificates: GoogleCertificates,
+    machine: MachineMetadata,
+    keys: GoogleKeys,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    number: str,
+    zone: str,
+    expected: str,
+) -> None:
+    """An editor of the project may create a VM with the name and the service account.
+
+    `number` is the VM's, or "" for the launched machine's number.
+    """
+    cluster = launched_cluster(certificates, machine, tmp_path, uid=str(machine.numeric_id))
+    stranger = replace(machine, numeric_id=int(number or machine.numeric_id), zone=zone)
+    answer = prove(cluster, stranger, keys, "dct_of-the-stranger")
+    assert answer.status == 403
+    assert expected in answer.json["error"]["message"]
+    assert "another instance uses the name" in caplog.text
+    assert prove(cluster, machine, keys, "dct_of-the-instance").status == 200
+    # The stranger cannot report for the instance afterwards, nor prove its own token.
+    assert prove(cluster, stranger, keys, "dct_of-the-stranger").status == 403
+
+
+def test_instance_waits_until_its_number_is_known(
+    certificates: GoogleCertificates,
+    machine: MachineMetadata,
+    keys: GoogleKeys,
+    tmp_path: Path,
+) -> None:
+    cluster = launched_cluster(certificates, machine, tmp_path, uid="")
+    answer = prove(cluster, machine, keys, "dct_of-the-instance")
+    # The agent retries after 404; a pass records the number.
+    assert answer.status == 404
+    assert "is not known yet" in answer.json["error"]["message"]
+    cluster = launched_cluster(
+        certificates, machine, tmp_path / "later", uid=str(machine.numeric_id)
+    )
+    assert prove(cluster, machine, keys, "dct_of-the-instance").status == 200
+
+
+@pytest.mark.parametrize("missing", ["instance_id", "zone"])
+def test_refuses_tokens_without_number_or_zone(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, missing: str
+) -> None:
+    claims = machine.claims(AUDIENCE)
+    del claims["google"]["compute_engine"][missing]
+    with pytest.raises(InvalidProof, match="lacks the number or the zone"):
+        verifier.verify_proof(proof(keys.sign(claims)))
+
+
+def launched_cluster(
+    certificates: GoogleCertificates, machine: MachineMetadata, folder: Path, *, uid: str
+) -> Cluster:
+    """Return a cluster that has launched the machine and recorded the number `uid`."""
+    verifier = GoogleIdentityVerifier(
+        ApiAdapters.cluster_id, machine.project, machine.account, certificates
+    )
+    cluster = build_cluster(folder, verifiers={"gcp": verifier})
+    offering = Offering("n1/a/spot", "n1-standard-4", "", Market.SPOT, 1)
+    row = InstanceRow(machine.name, "default", offering, InstanceState.STARTING, NOW_MS, "intent-1")
+    put_instance(cluster, replace(row, uid=uid, zone=machine.zone), "gcp")
+    return cluster
+
+
+def prove(cluster: Cluster, machine: MachineMetadata, keys: GoogleKeys, token: str) -> Answer:
+    """Prove the identity of a machine with a join token."""
+    digest = sha256(token.encode()).hexdigest()
+    signed = keys.sign(machine.claims(f"detcloud/{cluster.services.cluster_id}/{digest}"))
+    body = {"resource_pool": "default", "token_sha256": digest, "identity_token": signed}
+    path = f"{V1}/instances/{machine.name}/identity"
+    return call(cluster.app, "PUT", path, content=body)

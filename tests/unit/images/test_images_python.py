@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,32 @@ def test_old_python_fetches_the_agents_code_from_another_cloud(
     cluster.run(python, BOOT / "ask_for_code.py", *arguments, folder=tmp_path)
     assert file.read_bytes() == CODE
     assert cluster.received[path]["sha256"] == digest
+
+
+@pytest.mark.parametrize(
+    ("cloud", "gpus", "before", "expected"),
+    [
+        ("aws", 8, {}, None),
+        ("gcp", 8, {}, "/detcloud-trials"),
+        ("gcp", 0, {}, "detcloud-trials.slice"),
+        ("gcp", 0, {"exec-opts": ["native.cgroupdriver=cgroupfs"]}, "/detcloud-trials"),
+        ("gcp", 0, {"cgroup-parent": "ours.slice"}, "ours.slice"),
+    ],
+)
+def test_containers_on_google_cloud_are_outside_the_group_of_services(
+    tmp_path: Path, cloud: str, gpus: int, before: dict[str, Any], expected: str | None
+) -> None:
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    settings = tmp_path / "etc/docker/daemon.json"
+    settings.write_text(json.dumps(before))
+    script = (BOOT / "gpus.sh").read_text()
+    begin = f"root={tmp_path}; gpus=0\n"
+    subprocess.run(
+        ["bash", "-c", f"set -Eeuo pipefail\n{begin}{script}\nset_docker_options {gpus} {cloud}"],
+        timeout=PROCESS_SECONDS_MAX,
+        check=True,
+    )
+    assert json.loads(settings.read_text()).get("cgroup-parent") == expected
 
 
 def test_old_python_writes_the_settings_of_docker(tmp_path: Path) -> None:

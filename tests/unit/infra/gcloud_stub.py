@@ -193,6 +193,9 @@ class Project:
             if not resource.startswith(MANAGER):
                 self._find(resource)
             return {"bindings": self._bindings.get(resource.rpartition("/")[2], [])}
+        if url.endswith(":getAncestry"):
+            # The project belongs to no organization.
+            return {"ancestor": [{"resourceId": {"type": "project", "id": "acme-ml"}}]}
         assert method == "GET"
         if "/aggregated/" in url:
             return {}

@@ -8,7 +8,15 @@ import pytest
 from control_plane.config.pools import check_cluster
 from infra.findings import Finding, Level, Unknown
 from infra.gcp.account_checks import check_facts
-from infra.gcp.account_facts import AcceleratorFacts, Policy, Project, ProjectFacts, TypeFacts
+from infra.gcp.account_facts import (
+    AcceleratorFacts,
+    CustomConstraint,
+    CustomConstraints,
+    Policy,
+    Project,
+    ProjectFacts,
+    TypeFacts,
+)
 from infra.gcp.account_reader import CONSTRAINTS
 from infra.gcp.settings import Settings, parse_settings
 from tests.unit.infra.gcp_graphs import KEY
@@ -325,8 +333,75 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         ),
         "policy compute.trustedImageProjects",
         Level.ERROR,
-        "no instance may have an image of projects/ubuntu-os-accelerator-images",
+        "no instance may have images of projects/ubuntu-os-accelerator-images: pools gpus",
         "set provider.boot_disk_source_image",
+    ),
+    # The folder of Google's image projects is unknown.
+    (
+        policies("compute.trustedImageProjects", Policy(allowed=frozenset({"under:folders/1"}))),
+        "policy compute.trustedImageProjects",
+        Level.WARNING,
+        "cannot tell whether projects/ubuntu-os-accelerator-images may be used for images",
+        "set provider.boot_disk_source_image",
+    ),
+    (
+        policies("compute.requireOsLogin", Policy(has_conditions=True)),
+        "policy compute.requireOsLogin",
+        Level.WARNING,
+        "a rule depends on a condition",
+        "gcloud org-policies describe compute.requireOsLogin",
+    ),
+    (
+        policies("compute.managed.requireOsLogin", Policy(is_enforced=True)),
+        "policy compute.managed.requireOsLogin",
+        Level.WARNING,
+        "cannot tell what the project's metadata have for enable-oslogin: pools gpus",
+        "set enable-oslogin in provider.base_config.metadata to TRUE",
+    ),
+    (
+        policies("compute.disableInstanceDataAccessApis", Policy(is_enforced=True)),
+        "policy compute.disableInstanceDataAccessApis",
+        Level.WARNING,
+        "cannot read the serial port",
+        "use_cloud_logging",
+    ),
+    (
+        policies("gcp.resourceLocations", Policy(allowed=frozenset({"in:canada-locations"}))),
+        "policy gcp.resourceLocations",
+        Level.WARNING,
+        "cannot tell whether us-central1 is in in:canada-locations",
+        "value groups",
+    ),
+    (
+        policies("gcp.resourceLocations", Policy(allowed=frozenset({"us-central1-b"}))),
+        "policy gcp.resourceLocations",
+        Level.ERROR,
+        "us-central1 are not allowed",
+        "use a region",
+    ),
+    (
+        replace(
+            FINE,
+            custom=CustomConstraints(
+                (CustomConstraint("custom.noGpus", ("compute.googleapis.com/Instance",), "DENY"),)
+            ),
+        ),
+        "policy custom.noGpus",
+        Level.WARNING,
+        "cannot tell whether it refuses the stack or launches (compute.googleapis.com/Instance",
+        "gcloud org-policies describe-custom-constraint custom.noGpus",
+    ),
+    (
+        replace(
+            FINE,
+            custom=CustomConstraints(
+                (), {"folders/1": Unknown("orgpolicy.policies.list on folders/1", "denied")}
+            ),
+        ),
+        "custom constraints of folders/1",
+        Level.WARNING,
+        "could not be checked: denied",
+        "the check needs orgpolicy.policies.list on folders/1",
     ),
     (
         policies(
@@ -380,8 +455,6 @@ def test_each_project_problem_has_a_finding_with_a_remedy(
             Policy(allowed=frozenset({"projects/ubuntu-os-accelerator-images"})),
             {},
         ),
-        # The folder of Google's image projects is unknown.
-        ("compute.trustedImageProjects", Policy(allowed=frozenset({"under:folders/1"})), {}),
         ("cloudbuild.allowedWorkerPools", Policy(denies_all=True), IMAGES),
         ("storage.softDeletePolicySeconds", Policy(allowed=frozenset({"0", "604800"})), {}),
     ],

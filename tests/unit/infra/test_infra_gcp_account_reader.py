@@ -39,7 +39,7 @@ def google(**more: Answer) -> Answers:
             "spec": {
                 "rules": [
                     {"values": {"allowedValues": ["in:us-locations"]}},
-                    # A rule for tagged resources is ignored.
+                    # A rule for tagged resources is only noted.
                     {"values": {"deniedValues": ["us-central1"]}, "condition": {"expression": "x"}},
                 ]
             }
@@ -54,6 +54,9 @@ def google(**more: Answer) -> Answers:
         },
         ("GET", "regions/us-central1"): {
             "quotas": [{"metric": "NVIDIA_T4_GPUS", "limit": 6.0, "usage": 0.0}]
+        },
+        ("POST", "v1/projects/acme-ml:getAncestry"): {
+            "ancestor": [{"resourceId": {"type": "project", "id": "acme-ml"}}]
         },
         **{
             ("GET", f"policies/{name}:getEffectivePolicy"): policy
@@ -96,7 +99,7 @@ def test_reads_all_facts_of_a_project(compute_engine: GceServer, catalog: Google
     assert facts.policies["compute.vmExternalIpAccess"] == Policy(denies_all=True)
     assert facts.policies["run.managed.requireInvokerIam"] == Policy(is_enforced=True)
     locations = facts.policies["gcp.resourceLocations"]
-    assert locations == Policy(allowed=frozenset({"in:us-locations"}))
+    assert locations == Policy(allowed=frozenset({"in:us-locations"}), has_conditions=True)
     # An unset constraint refuses nothing.
     assert facts.policies["run.allowedIngress"] == Policy()
     assert {method for method, _, _ in api.calls} == {"GET", "POST"}

@@ -27,7 +27,10 @@ def may(account: str, *, logs_instances: bool = False) -> Where:
 
 
 ROWS_WHERE = ("project", "", DATABASE)
-ROWS_ALL = {f"datastore.entities.{name}" for name in ("create", "delete", "get", "list", "update")}
+ROWS_ALL = {
+    "datastore.databases.get",
+    *(f"datastore.entities.{name}" for name in ("create", "delete", "get", "list", "update")),
+}
 
 
 def storage(*verbs: str) -> set[str]:

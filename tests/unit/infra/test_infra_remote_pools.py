@@ -18,6 +18,7 @@ from infra.aws.remote_pools import find_pool_findings as find_aws_findings  # no
 from infra.aws.settings import Network, Settings  # noqa: E402
 from infra.findings import Finding, Level  # noqa: E402
 from infra.gcp.google_api import GoogleError  # noqa: E402
+from infra.gcp.launch_policies import LAUNCH_RULES  # noqa: E402
 from infra.gcp.machine_catalog import GoogleCatalog  # noqa: E402
 from infra.gcp.names import Names  # noqa: E402
 from infra.gcp.remote_pools import find_pool_findings  # noqa: E402
@@ -59,6 +60,7 @@ class Google:
         ]
         self.answers = {
             "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
+            ":getAncestry": {"ancestor": [{"resourceId": {"type": "project", "id": "acme-ml"}}]},
             "billingInfo": {"billingEnabled": True},
             "services:batchGet": {"services": services},
             "/regions/us-central1": {
@@ -100,11 +102,9 @@ def test_checks_types_quotas_and_policies_of_a_project(catalog: GoogleCatalog) -
         "quota PREEMPTIBLE_CPUS in us-central1 in acme-ml",
         "quota SSD_TOTAL_GB in us-central1 in acme-ml",
         "quota IN_USE_ADDRESSES in us-central1 in acme-ml",
-        "policy compute.vmExternalIpAccess in acme-ml",
         "policy iam.workloadIdentityPoolAwsAccounts in acme-ml",
         "policy iam.workloadIdentityPoolProviders in acme-ml",
-        "policy compute.trustedImageProjects in acme-ml",
-        "policy compute.requireShieldedVm in acme-ml",
+        *(f"policy {constraint} in acme-ml" for constraint in LAUNCH_RULES),
     ]
 
 

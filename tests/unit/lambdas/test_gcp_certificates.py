@@ -25,5 +25,7 @@ def test_verifier_reads_certificates_from_the_configured_url(
         monkeypatch.setenv("DETCLOUD_CERTIFICATES_URL", url)
         verifier = GcpAdapters().find_verifier("gcp")
         assert verifier is not None
-        assert verifier.verify_proof(Proof(DIGEST, {"identity_token": token}, "")) == machine.name
+        assert (
+            verifier.verify_proof(Proof(DIGEST, {"identity_token": token}, "")).id == machine.name
+        )
     assert machine.keys.requests == 1

@@ -304,7 +304,7 @@ def test_failed_boot_is_reported_with_a_proof_and_powers_off(cloud: Cloud, tmp_p
             CLUSTER, cloud.machine.project, cloud.machine.account, GoogleCertificates(url)
         )
         digest = sha256(report.encode()).hexdigest()
-        assert verifier.verify_proof(Proof(digest, body, BOOT_REPORT)) == cloud.machine.name
+        assert verifier.verify_proof(Proof(digest, body, BOOT_REPORT)).id == cloud.machine.name
 
 
 def test_inaccessible_bucket_powers_the_machine_off(cloud: Cloud, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_machine_of_a_cluster_elsewhere_gets_code_by_a_proof(cloud: Cloud, tmp_p
         verifier = GoogleIdentityVerifier(
             CLUSTER, cloud.machine.project, cloud.machine.account, GoogleCertificates(url)
         )
-        assert verifier.verify_proof(Proof(digest, body, AGENT_CODE)) == cloud.machine.name
+        assert verifier.verify_proof(Proof(digest, body, AGENT_CODE)).id == cloud.machine.name
         # The proof for code does not enrol an agent.
         with pytest.raises(InvalidProof, match="was issued for another audience"):
             verifier.verify_proof(Proof(digest, body))

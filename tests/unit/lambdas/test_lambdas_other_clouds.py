@@ -98,7 +98,7 @@ def test_each_cloud_has_a_verifier(
             "Google Cloud",
         )
         assert made.find_verifier("local") is None
-        assert made.find_verifier("gcp").verify_proof(proof) == machine.name
+        assert made.find_verifier("gcp").verify_proof(proof).id == machine.name
         machine.account = "somebody@tests-1.iam.gserviceaccount.com"
         token = machine.keys.sign(machine.claims(f"detcloud/{CLUSTER}/{'d' * 64}"))
         with pytest.raises(InvalidProof, match="not of this cluster's service account"):

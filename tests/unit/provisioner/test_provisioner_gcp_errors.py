@@ -71,6 +71,68 @@ def test_reason_takes_precedence_over_status(
 
 
 @pytest.mark.parametrize(
+    ("status", "reason", "message", "remedy"),
+    [
+        (
+            412,
+            "conditionNotMet",
+            "Constraint constraints/compute.vmExternalIpAccess violated for project 1. Add",
+            "set detcloud:privateSubnets: true",
+        ),
+        (
+            412,
+            "conditionNotMet",
+            "Constraint constraints/compute.requireShieldedVm violated for project projects/p1. "
+            "Secure Boot is not enabled in the 'shielded_instance_config' field.",
+            "set enableSecureBoot: true",
+        ),
+        (
+            412,
+            "conditionNotMet",
+            "Location ZONE:us-east1-b violates constraint constraints/gcp.resourceLocations on the "
+            "resource projects/p1/zones/us-east1-b/instances/vm.",
+            "use a region or zone that the policy allows",
+        ),
+        (
+            412,
+            "",
+            'Operation denied by custom org policy: ["customConstraints/custom.noGpus": "No"].',
+            "(custom.noGpus) refuses the launch: change the pool as the policy requires",
+        ),
+        (
+            403,
+            "forbidden",
+            "Required 'compute.subnetworks.use' permission for 'projects/host/regions/r/x'",
+            "grant roles/compute.networkUser on the subnetwork",
+        ),
+        (
+            403,
+            "forbidden",
+            "Required 'compute.instances.setTags' permission for 'projects/p1/zones/z/x'",
+            "deploy the stack again",
+        ),
+        (
+            400,
+            "badRequest",
+            "Cloud KMS error when using key projects/p1/locations/l/keyRings/r/cryptoKeys/k",
+            "let Compute Engine's service agent use the key",
+        ),
+    ],
+)
+def test_refusal_begins_with_the_next_step(
+    status: int, reason: str, message: str, remedy: str
+) -> None:
+    error = answer_error(status, answer(reason, message))
+    assert isinstance(error, ConfigurationError | NotAllowed)
+    code, _, text = str(error).partition(": ")
+    assert code == (reason or str(status))
+    assert remedy in text
+    # The health of an offering keeps 300 characters.
+    assert text.index(remedy) < 200
+    assert f"Google's message: {message}"[:60] in text
+
+
+@pytest.mark.parametrize(
     "content",
     [None, [], {"error": "x"}, {}, {"error": {"errors": 7}}, {"error": {"errors": {"a": "b"}}}],
 )

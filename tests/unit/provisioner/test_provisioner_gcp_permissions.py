@@ -43,6 +43,11 @@ def uses(gce: Account) -> set[Use]:
             cloud.launch(launch)
         gce.now_ms += 5_000
         assert cloud.launch(launch)
+    single = replace(request("three"), singly=True)
+    with pytest.raises(LaunchUnderWay):
+        cloud.launch(single)
+    gce.now_ms += 5_000
+    assert cloud.launch(single)
     # Operations are read for an old request and for a preempted instance.
     gce.now_ms += HOUR_MS
     (kept,) = cloud.launch(request("one"))

@@ -8,7 +8,8 @@ import pytest
 from google.cloud.compute_v1 import types
 from google.protobuf.json_format import ParseError
 
-from provisioner.clouds.gcp.launch_request import bulk_request, parse_section
+from provisioner.clouds.gcp.insert_request import insert_body
+from provisioner.clouds.gcp.launch_request import bulk_request, instance_properties, parse_section
 from tests.unit.provisioner.gce_account import ON_DEMAND, SPOT, open_account, request
 
 SECTIONS: list[dict[str, Any]] = [
@@ -53,6 +54,49 @@ def test_launch_has_only_documented_fields(
     assert properties.scheduling.provisioning_model == ("SPOT" if offering is SPOT else "STANDARD")
     assert properties.metadata.items[-1].value == "boot"
     assert all(disk.auto_delete for disk in properties.disks)
+
+
+@pytest.mark.parametrize("offering", [SPOT, ON_DEMAND], ids=["spot", "on demand"])
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda item: ",".join(item) or "none")
+def test_single_insert_has_only_documented_fields(section: dict[str, Any], offering: Any) -> None:
+    launch = request(count=3, offering=offering, **section)
+    settings = parse_section(launch.section)
+    properties = instance_properties(launch, settings, b"boot")
+    message = parse(types.Instance, insert_body("vm-1", "us-central1-b", settings, properties))
+    place = "projects/p1/zones/us-central1-b"
+    assert message.name == "vm-1"
+    assert message.machine_type.startswith(f"{place}/machineTypes/")
+    [disk] = message.disks
+    assert disk.initialize_params.disk_type.startswith(f"{place}/diskTypes/pd-")
+    assert message.labels == properties["labels"]
+
+
+def test_single_insert_has_paths_where_a_bulk_insert_has_names() -> None:
+    base = {
+        "resourceManagerTags": {"tagKeys/1": "tagValues/2"},
+        "resourcePolicies": ["nightly", "projects/p2/regions/us-central1/resourcePolicies/other"],
+        "guestAccelerators": [],
+    }
+    t4 = {"machine_type": "n1-standard-8", "gpu_type": "nvidia-tesla-t4", "gpu_num": 2}
+    offering = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-t4:2")
+    launch = request(offering=offering, base_config=base, instance_type=t4)
+    settings = parse_section(launch.section)
+    body = insert_body(
+        "vm-1", "us-central1-b", settings, instance_properties(launch, settings, b"boot")
+    )
+    parse(types.Instance, body)
+    assert body["guestAccelerators"] == [
+        {
+            "acceleratorType": "projects/p1/zones/us-central1-b/acceleratorTypes/nvidia-tesla-t4",
+            "acceleratorCount": 2,
+        }
+    ]
+    assert body["resourcePolicies"] == [
+        "projects/p1/regions/us-central1/resourcePolicies/nightly",
+        "projects/p2/regions/us-central1/resourcePolicies/other",
+    ]
+    assert body["params"] == {"resourceManagerTags": {"tagKeys/1": "tagValues/2"}}
+    assert "resourceManagerTags" not in body
 
 
 def test_google_types_reject_unknown_fields() -> None:

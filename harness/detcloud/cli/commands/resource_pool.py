@@ -98,6 +98,8 @@ DETAILS = (
     field_column("Waits", "waits"),
     Column("Cost this month", _cost_text),
     Column("No instances", lambda pool: pool["fleet"]["trouble"] or pool["fleet"]["waits"]),
+    # Clusters of older versions do not send `warning`.
+    Column("Warning", lambda pool: pool["fleet"].get("warning", "")),
     Column("Offerings", lambda pool: "; ".join(map(_offering_text, pool["fleet"]["offerings"]))),
 )
 INSTANCE_COLUMNS = (

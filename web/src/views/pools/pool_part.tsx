@@ -75,9 +75,12 @@ function Facts({ pool, onDone }: { pool: Pool; onDone: () => Promise<void> }) {
 
 function Trouble({ fleet }: { fleet: Pool["fleet"] }) {
   const { offerings, failed_boots: boots } = fleet;
-  if (!fleet.waits && !fleet.trouble && !offerings.length && !boots.length) return null;
+  const isShort = fleet.waits || fleet.trouble || offerings.length > 0 || boots.length > 0;
+  const warning = fleet.warning && <><h2>Warning</h2><p>{fleet.warning}</p></>;
+  if (!isShort) return <>{warning}</>;
   return (
     <>
+      {warning}
       <h2>Why there are no more instances</h2>
       {fleet.waits && <p>{fleet.waits}</p>}
       {fleet.trouble && <p class="failure">{fleet.trouble}</p>}
