@@ -17,11 +17,13 @@ import pytest
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.certificates import BUNDLE_VARIABLES, complete_environment
 from detcloud.shared.http import Transport, Unreachable, WayClosed
+from detcloud.shared.webhdfs_client import WebHdfsClient
 from tests.conftest import require
 from tests.emulators.azurite import ACCOUNT, Azurite
 from tests.emulators.company_network import LOGIN, PASSWORD, CompanyNetwork, company_network
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.seaweedfs import SeaweedFs
+from tests.emulators.webhdfs import OWNER, webhdfs
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import LEAVE, PRELUDE, AgentProcess
 from tests.integration.trial_node import SECONDS_MAX
@@ -252,6 +254,19 @@ def test_azure_checkpoints_pass_the_proxy(
         container.send("a", source)
         container.fetch("a", copy)
         assert copy.read_bytes() == CONTENT
+
+
+def test_webhdfs_checkpoints_pass_the_proxy(
+    company: CompanyNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with webhdfs(namenodes=1, datanodes=1) as hdfs:
+        port = int(hdfs.url.rpartition(":")[2])
+        client = WebHdfsClient([f"http://namenode.test:{port}"], OWNER)
+        assert client.ask("PUT", "/folder", "MKDIRS") == {"boolean": True}
+        monkeypatch.setenv("HTTP_PROXY", f"http://{company.place}")
+        # A refused login is not repeated.
+        with pytest.raises(BucketError, match="requires a user and password"):
+            client.ask("PUT", "/folder", "MKDIRS")
 
 
 def test_pip_and_curl_pass_the_proxy(company: CompanyNetwork, tmp_path: Path) -> None:

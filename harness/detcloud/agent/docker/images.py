@@ -188,8 +188,8 @@ def is_refusal(error: EngineError) -> bool:
     False for failures of the network and for unknown errors.
     """
     message = error.message.lower()
-    # An unresolved host name or a failed connection is a problem of the network.
-    if "lookup" in message or "dial tcp" in message:
+    # An unresolved host name, a failed connection or a proxy is a problem of the network.
+    if "lookup" in message or "dial tcp" in message or "proxy authentication" in message:
         return False
     return error.status in (400, 401, 403, 404) or any(refusal in message for refusal in _REFUSALS)
 
