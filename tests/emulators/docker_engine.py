@@ -82,7 +82,7 @@ def docker_engine(
             except EngineUnavailable as error:
                 raise OSError(str(error)) from error
 
-        command = [*inside, program, *places, *flags]
+        command: list[str | Path] = [*inside, program, *places, *flags]
         with serving(command, is_ready, Path(folder, "log"), environment):
             path = f"{Path(sys.prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin"
             change = ("--change", f"ENV PATH={path}")

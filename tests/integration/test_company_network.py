@@ -232,7 +232,7 @@ def test_gcs_checkpoints_pass_the_proxy(
     name = gcs_server.new_bucket()
     with company.front("gcs.test", int(gcs_server.url.rpartition(":")[2])) as url:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
-        bucket = GcsBucket(name, "", AnonymousCredentials())  # type: ignore[no-untyped-call]
+        bucket = GcsBucket(name, "", AnonymousCredentials())
         bucket.write("a", [CONTENT])
         assert b"".join(bucket.read("a")) == CONTENT
 

@@ -14,6 +14,10 @@ from tests.emulators.company_authority import create_authority
 
 CANARY = "canary-77"
 PROXY = f"http://ada:{CANARY}@proxy.example:3128"
+PAGE = Path(__file__).resolve().parents[3] / "docs/proxies.md"
+ONE_POOL = (
+    "resource_manager: {default_aux_resource_pool: gpus, default_compute_resource_pool: gpus}"
+)
 PROVIDERS = {"aws": {"instance_type": "g4dn.xlarge"}, "gcp": {"zone": "us-central1-a"}}
 
 
@@ -69,6 +73,15 @@ def test_address_is_refused_where_it_is_set_without_its_value(address: object) -
 def test_wrong_exception_is_refused_where_it_is_set() -> None:
     (text,) = problems(proxy={"no_proxy": "ok.example,http://other"})
     assert "provider.proxy.no_proxy: has an entry that is wrong: 'http://other' is no host" in text
+
+
+def test_example_of_the_page_is_valid(certificate: str) -> None:
+    text = PAGE.read_text().partition("```yaml\n")[2].partition("```")[0]
+    lines = [f"        {line}" for line in certificate.splitlines()]
+    start = text.index("        -----BEGIN")
+    (pool,) = check_cluster(f"{text[:start]}{chr(10).join(lines)}\n{ONE_POOL}").resource_pools
+    assert pool.provider is not None
+    assert json.loads(pool.provider.to_json())["ca_certificates"] == certificate
 
 
 def test_masked_login_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.emulators.company_authority import create_authority
 from tests.unit.infra.test_infra_gcp_settings import LEAST as GCP
 from tests.unit.infra.test_infra_settings import LEAST as AWS
 
-CLOUDS = {"aws": (parse_aws, AWS), "gcp": (parse_gcp, GCP)}
+CLOUDS: dict[str, Any] = {"aws": (parse_aws, AWS), "gcp": (parse_gcp, GCP)}
 PROXY = {"https_proxy": "http://ada:canary-78@proxy:3128", "no_proxy": ".example"}
 
 
