@@ -11,6 +11,11 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from control_plane.aws.default_image import find_image_problem
 from control_plane.aws.default_type import default_sizes, default_type_notice, find_default_type
 from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, TYPE_DEFAULT, slots_of
+from control_plane.config.machine_network import (
+    MACHINE_NETWORK_FIELDS,
+    Certificates,
+    MachineProxy,
+)
 from control_plane.config.providers import (
     Folder,
     Folders,
@@ -124,7 +129,9 @@ class AwsProvider(Provider):
         ("Network interfaces", "`provider.network_interface` of aws.", NetworkInterface),
         ("File systems", "An entry of `provider.file_systems` of aws.", FileSystem),
         ("Tags", "An entry of `provider.custom_tags` of aws.", Tag),
+        ("Proxies", "`provider.proxy` of aws and gcp.", MachineProxy),
     )
+    deployed_fields: ClassVar[tuple[str, ...]] = MACHINE_NETWORK_FIELDS
 
     type: Literal["aws"]
     region: str = ""
@@ -175,6 +182,14 @@ class AwsProvider(Provider):
     """
     file_systems: FileSystems = ()
     """File systems of EFS and FSx that the instances mount; see File systems."""
+    proxy: MachineProxy = Field(default_factory=MachineProxy)
+    """The proxy of the machines, which agents, Docker and trials use; see Proxies. By default the
+    deployment's. `proxy: {}` uses none.
+    """
+    ca_certificates: Certificates = ""
+    """Certificates of a company's own authorities in PEM form. The machines, Docker and trials
+    trust them in addition to the public authorities. By default the deployment's.
+    """
     efa: bool = True
     """Whether instances launched for a trial on several instances have Elastic Fabric Adapters,
     if their type supports adapters. Instances without public addresses have an adapter on each

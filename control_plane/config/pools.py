@@ -355,7 +355,8 @@ def _keep_pool_fields(tree: Tree, present: ResourcePool | None) -> Tree:
     provider, former = tree.get("provider"), present.provider if present else None
     if former is None or not isinstance(provider, Mapping) or provider.get("type") != former.type:
         return tree
-    deployed = former.model_dump(mode="json", include=set(former.deployed_fields))
+    fields = set(former.deployed_fields)
+    deployed = former.model_dump(mode="json", include=fields, context=REVEAL)
     return {**tree, "provider": {**deployed, **provider}}
 
 

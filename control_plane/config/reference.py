@@ -138,6 +138,8 @@ TYPES: Final[Mapping[str, str]] = {
     "LabelKey": "string",
     "LabelValue": "string",
     "MachineConfig": "map",
+    "MachineProxy": "map",
+    "Certificates": "string",
     "NetworkConfig": "map",
     "AccountConfig": "map",
     "Tags": "list of maps",

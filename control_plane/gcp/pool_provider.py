@@ -15,6 +15,11 @@ from pydantic import (
 )
 
 from control_plane.config.durations import PositiveDuration
+from control_plane.config.machine_network import (
+    MACHINE_NETWORK_FIELDS,
+    Certificates,
+    MachineProxy,
+)
 from control_plane.config.providers import (
     Folders,
     OfferingConfig,
@@ -123,7 +128,7 @@ class GcpProvider(Provider):
         ("Service accounts", "`provider.service_account` of gcp.", AccountConfig),
     )
 
-    deployed_fields: ClassVar[tuple[str, ...]] = ("machine_types",)
+    deployed_fields: ClassVar[tuple[str, ...]] = ("machine_types", *MACHINE_NETWORK_FIELDS)
     blackwell_families: ClassVar[tuple[str, ...]] = ("a4-", "a4x-", "g4-")
 
     type: Literal["gcp"]
@@ -171,6 +176,14 @@ class GcpProvider(Provider):
     """
     file_systems: NfsShares = ()
     """Shares of NFS that instances mount as they boot; see NFS shares."""
+    proxy: MachineProxy = Field(default_factory=MachineProxy)
+    """The proxy of the machines, which agents, Docker and trials use; see Proxies. By default the
+    deployment's. `proxy: {}` uses none.
+    """
+    ca_certificates: Certificates = ""
+    """Certificates of a company's own authorities in PEM form. The machines, Docker and trials
+    trust them in addition to the public authorities. By default the deployment's.
+    """
     extended_preemption_notice: bool = False
     """Whether spot instances get notice 120 s before their shutdown begins, if their machine type
     allows this. Otherwise the shutdown begins at once.

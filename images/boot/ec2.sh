@@ -28,6 +28,8 @@ boot_log="$root/var/log/detcloud-boot.log"
 
 @WATCHDOG@
 
+@NETWORK@
+
 # User code may run as any user except the agent's, even as root. Forwarded packets are dropped in
 # the table `mangle`, since Docker puts its own rules first in the table `filter`.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
@@ -50,9 +52,9 @@ UNIT
 
 @USER@
 
-token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
+token="$(curl -fsS --noproxy '*' --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
 read_metadata() {
-  curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"
+  curl -fsS --noproxy '*' --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"
 }
 name="$(read_metadata instance-id)"
 region="$(read_metadata placement/region)"
@@ -94,6 +96,7 @@ After=network-online.target detcloud-firewall.service
 User=detcloud
 SupplementaryGroups=systemd-journal
 Environment=PYTHONPATH=$code
+EnvironmentFile=-$root/etc/detcloud/machine.env
 ExecStart=$(command -v "$python") -P -m detcloud.agent.aws.journal --group $log_group --stream=$log_stream --cursor $work/journal-cursor
 Restart=always
 RestartSec=15
@@ -107,6 +110,9 @@ fi
 if [ -n "$session_manager" ]; then
   sed -i '/^ExecStart=.*-I OUTPUT -d 169/a ExecStart=/bin/sh -c "iptables -I OUTPUT -d 169.254.169.254 -m owner --uid-owner root -j ACCEPT"' \
     "$units/detcloud-firewall.service"
+  if [ -n "${https_proxy:-}" ] && ! snap list amazon-ssm-agent > /dev/null 2>&1; then
+    snap set system proxy.http="${http_proxy:-}" proxy.https="$https_proxy" || true
+  fi
   snap list amazon-ssm-agent > /dev/null 2>&1 || snap install amazon-ssm-agent --classic \
     || echo "Systems Manager's agent was not installed: no session can be opened"
 fi

@@ -33,6 +33,8 @@ booted="$root/var/lib/detcloud-booted"
 
 @WATCHDOG@
 
+@NETWORK@
+
 # User code may run as any user except the agent's, even as root. Forwarded packets are dropped in
 # the table `mangle`, since Docker puts its own rules first in the table `filter`. Port 53 stays
 # open: the machine's name server has the same address. The rules with `cgroup` open the metadata to
@@ -62,7 +64,7 @@ UNIT
 @USER@
 
 read_metadata() {
-  curl -fsS --retry 5 --retry-connrefused -H 'Metadata-Flavor: Google' "$metadata/$1"
+  curl -fsS --noproxy '*' --retry 5 --retry-connrefused -H 'Metadata-Flavor: Google' "$metadata/$1"
 }
 name="$(read_metadata instance/name)"
 
@@ -116,6 +118,7 @@ After=network-online.target detcloud-firewall.service
 User=detcloud
 SupplementaryGroups=systemd-journal
 Environment=PYTHONPATH=$code
+EnvironmentFile=-$root/etc/detcloud/machine.env
 ExecStart=$(command -v "$python") -P -m detcloud.agent.gcp.journal --cursor $work/journal-cursor
 Restart=always
 RestartSec=15

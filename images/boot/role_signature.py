@@ -16,6 +16,8 @@ from http.client import HTTPException
 
 ENDPOINT = "http://169.254.169.254"
 SECONDS_MAX = 30
+# A proxy would return the metadata of its own machine.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 KEY_NAMES = "AccessKeyId", "SecretAccessKey", "Token"
 
 
@@ -52,13 +54,15 @@ def read_keys():
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     place = endpoint.rstrip("/") + "/latest/"
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    token = read(urllib.request.Request(place + "api/token", headers=ttl, method="PUT")).decode()
+    request = urllib.request.Request(place + "api/token", headers=ttl, method="PUT")
+    token = read(request, DIRECT.open).decode()
     headers = {"X-aws-ec2-metadata-token": token}
     roles = place + "meta-data/iam/security-credentials/"
-    names = read(urllib.request.Request(roles, headers=headers)).decode().split()
+    names = read(urllib.request.Request(roles, headers=headers), DIRECT.open).decode().split()
     if not names:
         raise OSError("the instance has no role")
-    return parse_keys(names[0], read(urllib.request.Request(roles + names[0], headers=headers)))
+    request = urllib.request.Request(roles + names[0], headers=headers)
+    return parse_keys(names[0], read(request, DIRECT.open))
 
 
 def parse_keys(role, text):
@@ -77,14 +81,15 @@ def parse_keys(role, text):
     return keys
 
 
-def read(request):
+def read(request, send=urllib.request.urlopen):
     """Send a request once, follow redirects, and return the content of the whole answer, as bytes.
 
+    `send` opens the request; by default through the proxy that the environment names, if any.
     Raises OSError after SECONDS_MAX without data from the server, and also for an error status and
     for a truncated or unreadable answer. A slow answer may take longer in total.
     """
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+        with send(request, timeout=SECONDS_MAX) as answer:
             return answer.read()
     except HTTPException as error:
         raise OSError(repr(error)) from error

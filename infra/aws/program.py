@@ -27,6 +27,7 @@ from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding, Unknown
 from infra.image_checks import check_images
+from infra.machine_network import add_machine_network
 from infra.program_checks import (
     check_pools,
     find_archive,
@@ -76,10 +77,24 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
             checked.
     """
     settings = _read_settings(team, stack_config)
-    text = read_cluster_config(Path(settings.cluster_config))
+    text = _read_cluster(settings)
     functions = _archive_path(settings, "archive", settings.archive)
     suggest = _archive_path(settings, "suggestArchive", settings.suggest_archive)
     return replace(settings, archive=functions, suggest_archive=suggest), text
+
+
+def _read_cluster(settings: Settings) -> str:
+    """Return the cluster configuration's text with the settings' proxy and authorities.
+
+    Raise SettingsInvalid if the file is missing or invalid.
+    """
+    complete = partial(
+        add_machine_network,
+        cloud="aws",
+        proxy=settings.machine_proxy,
+        certificates=settings.ca_certificates,
+    )
+    return read_cluster_config(Path(settings.cluster_config), complete)
 
 
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
@@ -128,7 +143,7 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
     not answer, and [] otherwise. Raise SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)
-    text = read_cluster_config(Path(settings.cluster_config))
+    text = _read_cluster(settings)
     zones = f"{PROJECT}:zones"
     if settings.network is not None or zones in stack_config:
         return []
@@ -147,7 +162,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     cluster configuration or a pool is invalid.
     """
     settings = _read_settings(team, stack_config)
-    text = read_cluster_config(Path(settings.cluster_config))
+    text = _read_cluster(settings)
     cluster = check_pools(text, partial(find_pool_problems, settings))
     facts = read_account(settings, cluster, aws_clients(settings.region))
     return [

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
+from infra import machine_network
 from infra.aws import company_settings as company
 from infra.aws import trial_settings
 from infra.aws.names import Names
@@ -120,6 +121,10 @@ class Settings:
     """The ARN of the role of trials' code for each named pool, instead of `data_buckets`."""
     image_repositories: tuple[str, ...] = ()
     """The private ECR repositories from which images of trials are pulled."""
+    machine_proxy: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The field `proxy` of each pool on AWS that names none; {} for none."""
+    ca_certificates: str = ""
+    """The field `ca_certificates` of each pool on AWS that names none."""
     other_clouds: Mapping[str, Any] = field(default_factory=dict)
     """The description of the remote account in each other cloud, by the cloud's name."""
 
@@ -164,7 +169,8 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
         try:
             values[_snake(name)] = parse(text)
         except ValueError as error:
-            shown = "(a secret)" if name in company.SECRETS else text
+            is_secret = name in company.SECRETS or name in machine_network.SECRETS
+            shown = "(a secret)" if is_secret else text
             problems.append(_problem(f"detcloud:{name}", shown, str(error)))
     missing = [name for name in _REQUIRED if name not in texts]
     problems += [f"detcloud:{name} is missing: `pulumi config set` sets it" for name in missing]
@@ -349,6 +355,8 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "alarmEmail": _parse_email,
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
+    "machineProxy": machine_network.parse_machine_proxy,
+    "caCertificates": machine_network.parse_certificates,
     **company.PARSERS,
     **trial_settings.PARSERS,
     "otherClouds": lambda text: parse_other_clouds(text, "aws"),

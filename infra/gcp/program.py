@@ -34,6 +34,7 @@ from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
 from infra.gcp.verification import GcpVerifier
 from infra.image_checks import check_images
+from infra.machine_network import add_machine_network
 from infra.program_checks import (
     check_pools,
     find_archive,
@@ -290,8 +291,15 @@ def _read_cluster(settings: Settings) -> str:
 
 
 def _completion(settings: Settings) -> Completion:
-    """Return the function that adds the settings' descriptions of machine types."""
-    return partial(add_described_types, described=settings.machine_types)
+    """Return the function that adds the settings' machine types, proxy and authorities."""
+
+    def complete(tree: Tree) -> Tree:
+        described = add_described_types(tree, settings.machine_types)
+        return add_machine_network(
+            described, "gcp", settings.machine_proxy, settings.ca_certificates
+        )
+
+    return complete
 
 
 def _archive_path(setting: str, path: str | None) -> str:

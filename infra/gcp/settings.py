@@ -33,6 +33,13 @@ from infra.gcp.trial_access import (
     TrialAccess,
     find_access_problems,
 )
+from infra.machine_network import (
+    EXPECTED_CERTIFICATES,
+    EXPECTED_PROXY,
+    SECRETS,
+    check_machine_proxy,
+    parse_certificates,
+)
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.remote_settings import (
     describe_other_clouds,
@@ -213,6 +220,14 @@ class Settings(BaseModel):
         description='a map of {"vcpus": N, "memory_gb": N, "gpus": N, "accelerator": NAME}',
     )
     """Descriptions of the pools' machine types, by name; if unset, a deployment asks Google."""
+    machine_proxy: Annotated[dict[str, Any], AfterValidator(check_machine_proxy)] = Field(
+        default={}, repr=False, description=EXPECTED_PROXY
+    )
+    """The field `proxy` of each pool on Google Cloud that names none; {} for none."""
+    ca_certificates: Annotated[str, AfterValidator(parse_certificates)] = Field(
+        default="", description=EXPECTED_CERTIFICATES
+    )
+    """The field `ca_certificates` of each pool on Google Cloud that names none."""
     other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
         default={}, description=describe_other_clouds("gcp")
     )
@@ -329,7 +344,12 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
     name = str(error["loc"][0])
     if error["type"] == "missing" and len(error["loc"]) == 1:
         return f"detcloud:{name} is missing: `pulumi config set` sets it"
-    return _problem(f"detcloud:{name}", texts[name], str(_FIELDS[name].description))
+    expected = str(_FIELDS[name].description)
+    if name not in SECRETS:
+        return _problem(f"detcloud:{name}", texts[name], expected)
+    # The faults that `check_machine_proxy` found, without the value.
+    fault = error.get("ctx", {}).get("error")
+    return _problem(f"detcloud:{name}", "(a secret)", str(fault or expected))
 
 
 def _find_inconsistencies(settings: Settings) -> list[str]:

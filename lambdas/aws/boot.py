@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from control_plane.aws.instance_types import gpus_of
 from control_plane.fleet.records import IntentRow
+from lambdas.boot_network import network_commands
 from lambdas.boot_script import (
     boot_part,
     check_plain,
@@ -30,10 +31,10 @@ def user_data(
 ) -> Callable[[IntentRow], bytes]:
     """Return a function that renders the boot script of a launch request, compressed with gzip.
 
-    The script contains no secret, except secrets in the pool's own `startup_script`. Equal requests
-    give equal bytes. The function raises ConfigurationError if a setting of the pool is unsafe in a
-    boot script. It raises ValueError if the stored settings are not JSON, and KeyError for a file
-    system without `id` or `folder`.
+    The script contains no secret, except those in the pool's own `startup_script` and `proxy`.
+    Equal requests give equal bytes. The function raises ConfigurationError if a setting of the pool
+    is unsafe in a boot script. It raises ValueError if the stored settings are not JSON, and
+    KeyError for a file system without `id` or `folder`.
 
     Args:
         url: the URL of the cluster's API.
@@ -58,6 +59,7 @@ def user_data(
         values["ROLE_SIGNATURE"] = boot_part("role_signature.py")
         fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
         values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}
+        values["NETWORK"] = network_commands(section)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         # EC2 accepts at most 16 KB, which the plain script nearly fills. Cloud-init decompresses
         # user data.

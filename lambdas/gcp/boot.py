@@ -11,6 +11,7 @@ from control_plane.fleet.records import IntentRow
 from control_plane.gcp.machine_types import gpus_of, parse_instance_type
 from detcloud.shared.gcp_identity import token_audience
 from detcloud.shared.identity_purposes import AGENT_CODE, proven_cluster
+from lambdas.boot_network import network_commands
 from lambdas.boot_script import (
     check_plain,
     common_values,
@@ -33,10 +34,10 @@ NFS_VERSION_DEFAULT = "3"
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
     """Return a function that renders the boot script of a launch request.
 
-    The script contains no secret, except secrets in the pool's own `startup_script`. The function
-    raises ConfigurationError if a setting of the pool is unsafe in a boot script. It raises
-    ValueError if the stored settings are not JSON, and KeyError for a file system without `server`,
-    `share` or `folder`.
+    The script contains no secret, except those in the pool's own `startup_script` and `proxy`. The
+    function raises ConfigurationError if a setting of the pool is unsafe in a boot script. It
+    raises ValueError if the stored settings are not JSON, and KeyError for a file system without
+    `server`, `share` or `folder`.
 
     Args:
         url: the URL of the cluster's API.
@@ -56,6 +57,7 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
         }
         check_plain(values.items())
         values |= mount_values(section, _mount_fields)
+        values["NETWORK"] = network_commands(section)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         return fill_script("gce.sh", values)
 

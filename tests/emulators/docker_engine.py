@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,12 +56,14 @@ class DockerEngine:
 
 @contextmanager
 def docker_engine(
-    inside: Sequence[str] = (), flags: Sequence[str] = NO_NETWORK
+    inside: Sequence[str] = (),
+    flags: Sequence[str] = NO_NETWORK,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[DockerEngine]:
     """Run an engine with IMAGE. The block's end stops the engine and all containers.
 
-    `inside` is a command prefix that runs the engine in a separate network. Skip the test if
-    dockerd is missing.
+    `inside` is a command prefix that runs the engine in a separate network. `environment` has more
+    variables of the engine. Skip the test if dockerd is missing.
     """
     remedy = "`apt-get install docker.io iptables` installs it"
     program = require_program("dockerd", Path("/usr/sbin/dockerd"), remedy=remedy)
@@ -80,7 +82,8 @@ def docker_engine(
             except EngineUnavailable as error:
                 raise OSError(str(error)) from error
 
-        with serving([*inside, program, *places, *flags], is_ready, Path(folder, "log")):
+        command: list[str | Path] = [*inside, program, *places, *flags]
+        with serving(command, is_ready, Path(folder, "log"), environment):
             path = f"{Path(sys.prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin"
             change = ("--change", f"ENV PATH={path}")
             engine.docker("import", *change, "-", IMAGE, content=root_folder())

@@ -21,16 +21,26 @@ STUBS: Mapping[str, str] = {
     "id": '[ -e "$DETCLOUD_ROOT/user" ]',
     "useradd": 'touch "$DETCLOUD_ROOT/user"',
     "runuser": 'shift 3; exec "$@"',
-    # The agent reaches the cluster at the start of the agent.
-    "systemctl": 'case "$*" in *-agent*) touch "$DETCLOUD_ROOT/run/detcloud/alive";; esac',
+    # The agent reaches the cluster at the start of the agent. Times of files have steps of 4 ms.
+    "systemctl": (
+        'case "$*" in *-agent*) sleep 0.02; touch "$DETCLOUD_ROOT/run/detcloud/alive";; esac'
+    ),
     **dict.fromkeys(
         ("apt-get", "chown", "docker", "iptables", "journalctl", "mount", "usermod"), ""
+    ),
+    "update-ca-certificates": (
+        'mkdir -p "$DETCLOUD_ROOT/etc/ssl/certs"\n'
+        'cat "$DETCLOUD_ROOT"/usr/local/share/ca-certificates/*.crt'
+        ' > "$DETCLOUD_ROOT/etc/ssl/certs/ca-certificates.crt"'
     ),
     # The machine has no local disks.
     **dict.fromkeys(("lsblk", "mountpoint"), "exit 1"),
 }
 # The beginnings of names of programs that only stubs may replace.
-FOREIGN = ("apt", "container", "docker", "iptables", "nvidia", "python3", "snap", "systemctl")
+FOREIGN = (
+    *("apt", "container", "docker", "iptables", "nvidia", "python3", "snap", "systemctl"),
+    "update-ca",
+)
 # Stands in for fail_boot of failures.sh where a test runs a part of the script alone.
 FAIL_BOOT = 'fail_boot() { echo "$1"; exit 1; }\n'
 GPU_CLASS, NVIDIA = "0x030200", "0x10de"

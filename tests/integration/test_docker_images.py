@@ -14,7 +14,8 @@ import pytest
 from detcloud.agent.docker.image_cache import KEPT_SECONDS
 from detcloud.agent.docker.images import ATTEMPTS_MAX
 from tests.conformance.container_runtime import begin, run
-from tests.emulators.docker_engine import DockerEngine, root_folder, shell_files
+from tests.emulators.company_network import company_network
+from tests.emulators.docker_engine import DockerEngine, docker_engine, root_folder, shell_files
 from tests.emulators.registry import Registry, serving_registry
 from tests.integration.agent_process import LEAVE
 from tests.integration.docker_node import container_spec, docker_runtime
@@ -180,3 +181,28 @@ def test_full_disk_removes_pulled_images_after_long_disuse(
     # An agent removes only images that an agent pulled.
     assert engine.api.find_image(others)
     assert len(messages) == 1
+
+
+def test_engine_pulls_through_a_proxy_with_login_and_own_authority(tmp_path: Path) -> None:
+    (tmp_path / "company").mkdir()
+    with (
+        company_network(tmp_path / "company") as network,
+        serving_registry(Registry(root_folder(), [PATH], "team", PASSWORD)) as registry,
+        network.front("registry.test", int(registry.address.rpartition(":")[2])) as url,
+    ):
+        image = registry.image.replace(registry.address, url.partition("://")[2])
+        # The variables of the unit of a pool's machine.
+        variables = {"SSL_CERT_FILE": str(network.authority.certificate), **network.variables}
+        wrong = {**variables, "HTTPS_PROXY": f"http://ada:wrong-canary@{network.place}"}
+        with docker_engine(environment=variables) as engine:
+            node = node_with_attempts(tmp_path / "right", engine, 1)
+            trial = run(node, LEAVE, **asking(image))
+            assert exit_record(trial)["reason"] == "completed", log_text(trial)
+        with docker_engine(environment=wrong) as engine:
+            node = node_with_attempts(tmp_path / "wrong", engine, 1)
+            trial = run(node, LEAVE, **asking(image))
+    assert exit_record(trial)["reason"] == "start_failed"
+    assert "Docker's proxy does not accept its user and password: correct provider.proxy" in (
+        log_text(trial)
+    )
+    assert "wrong-canary" not in log_text(trial)

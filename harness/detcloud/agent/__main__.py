@@ -35,8 +35,11 @@ from detcloud.agent.slots import Slot, SlotsUnknown, discover_slots, threads_per
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
 from detcloud.agent.trial_grants import TrialGrants
+from detcloud.shared.certificates import complete_environment
+from detcloud.shared.errors import InvalidValue
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
+from detcloud.shared.proxies import find_proxy
 from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots)
     with _lock_work_directory(work):
+        authorities = _prepare_clients(options.url, work)
         token = _join_token(options, work)
         schedule = SyncSchedule()
 
@@ -91,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         node = Node(
             work,
             slots,
-            _container_runtime(options, work, slots),
+            _container_runtime(options, work, slots, authorities),
             CodeCache(work / "cache/code", download),
             write_log_line,
             log_bytes_max=options.log_mib << 20,
@@ -169,7 +173,7 @@ def notice_source(source: str, work: Path) -> NoticeSource:
 
 
 def _container_runtime(
-    options: argparse.Namespace, work: Path, slots: Sequence[Slot]
+    options: argparse.Namespace, work: Path, slots: Sequence[Slot], authorities: Path | None
 ) -> ContainerRuntime:
     if options.container_runtime not in RUNTIMES:
         known, unknown = " or ".join(RUNTIMES), options.container_runtime
@@ -200,8 +204,24 @@ def _container_runtime(
     user, group = options.container_user or (agent_user if agent_user[0] else CONTAINER_USER)
     allowed = None if options.allow_mount is None else tuple(options.allow_mount)
     memory_bytes = (options.container_memory_mib or 0) << 20
-    rules = ContainerRules(work, options.name, user, group, allowed, memory_bytes)
+    rules = ContainerRules(
+        work, options.name, user, group, allowed, memory_bytes, authorities=authorities
+    )
     return DockerRuntime(engine, rules, write_log_line)
+
+
+def _prepare_clients(url: str, work: Path) -> Path | None:
+    """Complete the agent's variables for proxies and authorities, which trials inherit.
+
+    Return the file of authorities in the work directory. Return None if the agent's environment
+    names no authority. Raise ConfigurationError if a variable names an unusable file, or an
+    unusable proxy for the cluster at `url`.
+    """
+    try:
+        find_proxy(url)
+        return complete_environment(os.environ, work)
+    except InvalidValue as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _check_no_other_runtime(runtime: str, work: Path) -> None:

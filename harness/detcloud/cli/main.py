@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -20,6 +21,12 @@ from detcloud.cli.rendering.streams import prepare_streams
 from detcloud.shared.errors import LeftOutWarning
 from detcloud.shared.version import __version__
 
+TRANSPORT_VARIABLES = frozenset(
+    ("http_proxy", "https_proxy", "detcloud_ca_file", "det_master_cert_file")
+)
+"""The variables for proxies and authorities, in lower case, that clients of other libraries need in
+their own form.
+"""
 # Modules that `--version` and `--help` do not need are imported inside functions: bench/commands.py
 # measures the start (docs/benchmarks.md). A module of commands is imported when its command runs.
 
@@ -129,6 +136,11 @@ def _run_command(words: list[str], url: str | None) -> int:
     url_after = getattr(arguments, "url", None)
     arguments.url = url if url_after is None else url_after
     arguments.client = None
+    if TRANSPORT_VARIABLES.intersection(map(str.lower, os.environ)):
+        # Most machines have no such settings, and do without the import.
+        from detcloud.shared.certificates import complete_environment
+
+        complete_environment(os.environ)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", LeftOutWarning)

@@ -9,6 +9,7 @@ only missing blocks. The client takes 0.5 s to import, so the first container im
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,13 @@ from detcloud.shared.azure_place import AzurePlace, is_azures_own
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     EXPIRED,
-    NO_ANSWER,
     BucketError,
     NoSuchBucket,
     NoSuchKey,
     StoreBusy,
 )
+from detcloud.shared.certificates import complete_environment
+from detcloud.shared.connection_failures import no_answer_remedy
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
     PART_BYTES,
@@ -409,7 +411,7 @@ class AzureContainer:
             raise kind(f"{key!r:.200} in {self.place}: {said}{remedy}") from error
         except AzureError as error:
             is_answer = not isinstance(error, ServiceRequestError | ServiceResponseError)
-            remedy = "" if is_answer else f"; {NO_ANSWER}"
+            remedy = "" if is_answer else f"; {no_answer_remedy(self.place.endpoint, error)}"
             raise BucketError(f"{key!r:.200} in {self.place}: {error}{remedy}") from error
 
 
@@ -436,6 +438,10 @@ def _new_client(place: AzurePlace, transport: Any) -> Any:
 
     if problem := place.problem:
         raise BucketError(f"{place} cannot be used: {problem}")
+    try:
+        complete_environment(os.environ)
+    except ValueError as error:
+        raise BucketError(f"{place} cannot be used: {error}") from None
     retries: Any = {f"retry_{name}": RETRIES_MAX for name in ("total", "connect", "read", "status")}
     options: dict[str, Any] = {
         "max_single_put_size": PART_BYTES,

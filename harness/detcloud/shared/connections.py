@@ -8,10 +8,12 @@ import threading
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from detcloud.shared.proxies import Proxy, find_proxy
+from detcloud.shared.certificates import tls_context
+from detcloud.shared.proxies import find_proxy
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from typing import Any
 
 
 class Connections:
@@ -33,7 +35,7 @@ class Connections:
         A new connection is opened by the first request. The connection counts as busy until the
         caller passes it to `give_back`. Idle connections that the server has closed are dropped.
         `timeout_seconds` limits each wait for the server. Raise ValueError for an invalid address,
-        or if the environment names an invalid proxy.
+        or if the environment names an invalid proxy or file of authorities.
         """
         self._forget_parents()
         while (connection := self._pop_idle()) is not None:
@@ -99,24 +101,29 @@ class Connections:
             self.close()
 
 
-def open_connection(url: str, timeout_seconds: float) -> HTTPConnection:
+def open_connection(url: str, timeout_seconds: float, **options: Any) -> HTTPConnection:
     """Return an HTTP connection for requests to `url`, through a proxy if the environment names it.
 
     The connection is opened by the first request. An https connection uses a tunnel through the
-    proxy. For http, the caller must send the target and headers of `request_target`. Raise
-    ValueError for an invalid address, or if the environment names an invalid proxy.
+    proxy, and also trusts the authorities of `certificates.py`. For http, the caller must send the
+    target and headers of `request_target`. `options` are more arguments of `http.client`. Raise
+    ValueError for an invalid address, or if the environment names an invalid proxy or file of
+    authorities.
     """
     from http.client import HTTPConnection, HTTPSConnection
 
     scheme, host, port = origin(url)
-    kind = HTTPSConnection if scheme == "https" else HTTPConnection
     proxy = find_proxy(url)
-    if proxy is None:
-        return kind(host, port, timeout=timeout_seconds)
-    connection = kind(proxy.host, proxy.port, timeout=timeout_seconds)
+    place = (host, port) if proxy is None else (proxy.host, proxy.port)
+    connection: HTTPConnection
     if scheme == "https":
-        connection.set_tunnel(host, port, dict(proxy.headers))
-    return connection
+        connection = HTTPSConnection(
+            *place, timeout=timeout_seconds, context=tls_context(), **options
+        )
+        if proxy is not None:
+            connection.set_tunnel(host, port, dict(proxy.headers))
+        return connection
+    return HTTPConnection(*place, timeout=timeout_seconds, **options)
 
 
 def request_target(url: str) -> tuple[str, dict[str, str]]:
@@ -129,7 +136,7 @@ def request_target(url: str) -> tuple[str, dict[str, str]]:
     """
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    proxy: Proxy | None = find_proxy(url) if parts.scheme == "http" else None
+    proxy = find_proxy(url) if parts.scheme == "http" else None
     if proxy is None:
         return path, {}
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}", dict(proxy.headers)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket
+from detcloud.shared.certificates import complete_environment
 from detcloud.shared.gcs_errors import NO_BUCKET, bucket_error, translate_errors
 from detcloud.shared.gcs_limits import GCS_LIMITS, GcsLimits
 from detcloud.shared.gcs_reading import (
@@ -85,6 +86,10 @@ class GcsBucket:
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.place = f"gs://{name}/{self._key_prefix}".rstrip("/")
         offer_google_packages()
+        try:
+            complete_environment(os.environ)
+        except ValueError as error:
+            raise BucketError(f"{self.place} cannot be used: {error}") from None
         try:
             from google.cloud.storage import Client
         except ImportError:

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     EXPIRED,
-    NO_ANSWER,
     AccessDenied,
     BucketError,
     NoSuchBucket,
     StoreBusy,
 )
+from detcloud.shared.connection_failures import no_answer_remedy
 
+ENDPOINT = "https://storage.googleapis.com"
 # Google's words for a missing bucket, with the same status as for a missing object.
 NO_BUCKET = "bucket does not exist"
 _NO_CREDENTIALS = (
@@ -52,14 +53,17 @@ def translate_errors(bucket: str, place: str, key: str) -> Iterator[None]:
         last = error.cause
         text = str(getattr(last, "message", last))
         if isinstance(last, RequestException | ConnectionError):
-            raise BucketError(f"{key!r:.200} in {place}: {text}; {NO_ANSWER}") from error
+            remedy = no_answer_remedy(ENDPOINT, text)
+            raise BucketError(f"{key!r:.200} in {place}: {text}; {remedy}") from error
         raise bucket_error(bucket, place, key, getattr(last, "code", None), text) from error
     except InvalidResponse as error:
         raise bucket_error(bucket, place, key, error.response.status_code, str(error)) from error
     except RequestException as error:
-        raise BucketError(f"{key!r:.200} in {place}: {error}; {NO_ANSWER}") from error
+        remedy = no_answer_remedy(ENDPOINT, error)
+        raise BucketError(f"{key!r:.200} in {place}: {error}; {remedy}") from error
     except GoogleAuthError as error:
-        remedy = NO_ANSWER if isinstance(error, TransportError) else EXPIRED
+        is_lost = isinstance(error, TransportError)
+        remedy = no_answer_remedy(ENDPOINT, error) if is_lost else EXPIRED
         raise BucketError(f"{key!r:.200} in {place}: {error}; {remedy}") from error
     except DataCorruption as error:
         raise BucketError(f"{key!r:.200} in {place}: {error}") from error

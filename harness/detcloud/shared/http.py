@@ -3,8 +3,8 @@
 `http.client` takes some 30 ms to import, so the first request imports it
 (docs/benchmarks.md, `--version` and `--help`). Threads may share a transport, since each request
 uses a separate connection. Requests to other machines go through the proxy that the environment
-names (`proxies.py`). Tokens are only sent to the transport's own origin, and never appear in
-messages.
+names (`proxies.py`), and trust the authorities that it names (`certificates.py`). Tokens are only
+sent to the transport's own origin, and never appear in messages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ import time
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
+from detcloud.shared.certificates import tls_context
+from detcloud.shared.connection_failures import (
+    LOGIN_REFUSED,
+    describe_failure,
+    login_refused_text,
+)
 from detcloud.shared.connections import (
     Connections,
     is_readable,
@@ -80,6 +86,13 @@ class Unreachable(DetcloudError, OSError):
     """The server gave no complete and valid answer, or could not be reached."""
 
 
+class WayClosed(Unreachable):
+    """A proxy refuses the login or the target, or the server's certificate is not accepted.
+
+    A repeated request fails in the same way until somebody changes a setting.
+    """
+
+
 def detail_text(detail: Mapping[str, Any]) -> str:
     """Return the line `PATH: message (hint)` for a detail of an error.
 
@@ -128,7 +141,7 @@ class Transport:
 
     Raises:
         ValueError: the address is not http or https, the token is invalid in a header, or the
-            environment names an invalid proxy.
+            environment names an invalid proxy or file of authorities.
     """
 
     def __init__(
@@ -142,8 +155,10 @@ class Transport:
         silence_seconds: float = SILENCE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        origin(base_url)
+        scheme, _, _ = origin(base_url)
         find_proxy(base_url)
+        if scheme == "https":
+            tls_context()
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("the token contains an invalid character, such as a line break")
         self.base_url = base_url.rstrip("/")
@@ -283,7 +298,8 @@ class Transport:
                 return attempt()
             except (ApiError, Unreachable) as error:
                 failures += 1
-                final = isinstance(error, ApiError) and not error.is_transient
+                final = isinstance(error, WayClosed)
+                final |= isinstance(error, ApiError) and not error.is_transient
                 spent = failures >= self._attempts_max or time.monotonic() >= give_up_at
                 if final or not retry or spent:
                     raise
@@ -335,6 +351,7 @@ class Transport:
                 answer = connection.getresponse()
             except (OSError, HTTPException) as error:
                 raise _unreachable_error(url, error) from error
+            _check_proxy(url, answer)
             with answer:
                 yield answer
                 if not answer.isclosed() or answer.will_close:
@@ -377,10 +394,16 @@ class Transport:
 
 
 def _unreachable_error(url: str, error: Exception) -> Unreachable:
-    reason = str(error) or type(error).__name__
-    proxy = find_proxy(url)
-    way = "" if proxy is None else f" through the proxy {proxy}"
-    return Unreachable(f"{'://'.join(urlsplit(url)[:2])} could not be reached{way}: {reason}")
+    failure = describe_failure(url, error)
+    return WayClosed(failure.text) if failure.is_final else Unreachable(failure.text)
+
+
+def _check_proxy(url: str, answer: HTTPResponse) -> None:
+    """Raise WayClosed if a proxy, not the server, refuses the login of a plain HTTP request."""
+    is_refusal = answer.status == LOGIN_REFUSED and url.startswith("http:")
+    if is_refusal and find_proxy(url) is not None:
+        answer.close()
+        raise WayClosed(login_refused_text(url))
 
 
 def _copy_answer(answer: HTTPResponse, file: BinaryIO) -> int:

@@ -6,11 +6,14 @@ to import, so the first client imports it.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.bundled_packages import offer_bundle
+from detcloud.shared.certificates import complete_environment
+from detcloud.shared.proxies import find_proxy
 from detcloud.shared.s3_errors import remedy_of
 
 ATTEMPTS_MAX = 6
@@ -29,7 +32,8 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
     growing pauses. A redirect by a store with an endpoint raises BucketError and is not followed.
     Requests raise botocore's other errors untranslated. With `for_checkpoints`, variables and files
     of the user's code have no effect. If botocore is not installed, the botocore that came with the
-    agent's code is used (`offer_bundle`).
+    agent's code is used (`offer_bundle`). Proxies and authorities are those of the environment
+    (`complete_environment`).
 
     Raise BucketError if boto3 is missing, if credentials are missing or cannot be fetched, if only
     one key of the place is set, or if a setting is invalid.
@@ -51,8 +55,14 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",
     }
+    try:
+        complete_environment(os.environ)
+        proxies = _proxies(place.endpoint_url)
+    except ValueError as error:
+        raise BucketError(f"{place} cannot be used: {error}") from None
     config = Config(
         signature_version="s3v4",
+        proxies=proxies,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
@@ -77,6 +87,19 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
     except (BotoCoreError, ValueError) as error:
         remedy = remedy_of(error, for_checkpoints=for_checkpoints)
         raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
+
+
+def _proxies(endpoint_url: str | None) -> dict[str, str] | None:
+    """Return botocore's proxies for a store with an endpoint, {} for a direct connection.
+
+    Botocore ignores networks in NO_PROXY, which often list such a store. Return None for Amazon's
+    own store: botocore then reads the environment. Raise ValueError if the environment names an
+    invalid proxy.
+    """
+    if endpoint_url is None:
+        return None
+    proxy = find_proxy(endpoint_url)
+    return {} if proxy is None else {endpoint_url.partition(":")[0]: proxy.address}
 
 
 def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> None:

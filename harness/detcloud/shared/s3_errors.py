@@ -12,7 +12,6 @@ from typing import Any
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     EXPIRED,
-    NO_ANSWER,
     NO_ROOM,
     BucketError,
     NoSuchBucket,
@@ -21,7 +20,9 @@ from detcloud.shared.bucket_errors import (
     WriteConflict,
 )
 from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.connection_failures import no_answer_remedy
 
+AMAZON = "https://s3.amazonaws.com"
 FOREIGN = "S3's protocol requires; check the endpoint_url, and proxies before the store"
 """The end of a message about an answer that lacks a part."""
 
@@ -93,7 +94,7 @@ def _bucket_error(place: BucketPlace, key: str, error: Any) -> OSError:
         return NoSuchBucket(f"there is no bucket {place.name}")
     if code in _NO_KEY and http_status(error) == 404:
         return NoSuchKey(f"there is nothing under {place.key_prefix}{key} in {place.name}")
-    remedy = remedy_of(error)
+    remedy = remedy_of(error, url=place.endpoint_url or AMAZON)
     kind = BucketError
     if is_conflict(error):
         kind = WriteConflict
@@ -102,16 +103,17 @@ def _bucket_error(place: BucketPlace, key: str, error: Any) -> OSError:
     return kind(f"{key!r:.200} in {place}: {error}{remedy and f'; {remedy}'}")
 
 
-def remedy_of(error: Any, *, for_checkpoints: bool = False) -> str:
+def remedy_of(error: Any, *, for_checkpoints: bool = False, url: str = AMAZON) -> str:
     """Return the remedy that a message suggests to users for an error. Return "" without a remedy.
 
     The remedy is a clause without a final period. Broken connections, denied access, invalid or
     missing keys and full stores have remedies. `error` is an error of botocore; any other object
     gives "". `for_checkpoints` changes the remedy for missing keys, because environment variables
-    have no effect on a trial's checkpoints.
+    have no effect on a trial's checkpoints. `url` is the address of the store, which decides
+    whether a broken connection used a proxy.
     """
     if isinstance(error, _no_answer_errors()):
-        return NO_ANSWER
+        return no_answer_remedy(url, error)
     remedies = {**_REMEDIES, **(_CHECKPOINT_REMEDIES if for_checkpoints else {})}
     return remedies.get(error_code(error), "")
 

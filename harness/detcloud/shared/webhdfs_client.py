@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import secrets
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from detcloud.shared.bucket_errors import BUSY_STATUSES, BucketError, StoreBusy
+from detcloud.shared.connection_failures import LOGIN_REFUSED, describe_failure, login_refused_text
+from detcloud.shared.connections import open_connection, request_target
 from detcloud.shared.file_parts import FilePart
 from detcloud.shared.http import backoff_seconds
+from detcloud.shared.proxies import find_proxy
 
 # The beginning of the names of unfinished files. Names of keys with this beginning are escaped.
 STAGED = ".put-"
@@ -249,6 +251,8 @@ def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[i
             # Python's client raises no error for a cut answer that is read with a size.
             if answer.length and len(content) < _ANSWER_BYTES_MAX:
                 raise _NodeAway("the answer breaks off")
+    except BucketError:
+        raise
     except _LOST as error:
         raise _NodeAway(str(error) or type(error).__name__) from None
     if answer.status >= 400:
@@ -303,29 +307,38 @@ def _send(
 ) -> HTTPResponse:
     """Send a request on a new connection, and return the answer, which closes the connection.
 
-    The body of the answer is not read yet. Redirects and error statuses are returned like others.
-    Nothing is repeated, and no proxy is used. Raise OSError or HTTPException without an answer, and
-    any error of reading `body`.
+    The connection uses the proxy and the authorities that the environment names. The body of the
+    answer is not read yet. Redirects and error statuses are returned like others. Nothing is
+    repeated. Raise OSError or HTTPException without an answer, and any error of reading `body`.
+    Raise BucketError for an invalid address or environment, and if a proxy refuses the request or
+    the certificate of the node is not accepted.
     """
-    place = urlsplit(url)
-    options: dict[str, Any] = {"timeout": CONNECT_SECONDS_MAX, "blocksize": _BLOCK_BYTES}
-    connection: HTTPConnection
-    if place.scheme == "https":
-        context = ssl.create_default_context()
-        connection = HTTPSConnection(place.netloc, context=context, **options)
-    else:
-        connection = HTTPConnection(place.netloc, **options)
-    target = f"{place.path}?{place.query}"
-    sent = {"Connection": "close", **(headers or {})}
+    try:
+        target, proxy_headers = request_target(url)
+        connection = open_connection(url, CONNECT_SECONDS_MAX, blocksize=_BLOCK_BYTES)
+    except ValueError as error:
+        raise BucketError(str(error)) from None
+    sent = {"Connection": "close", **(headers or {}), **proxy_headers}
     if body is None and method != "GET":
         sent["Content-Length"] = "0"
     try:
-        connection.connect()
+        try:
+            connection.connect()
+        except OSError as error:
+            failure = describe_failure(url, error)
+            if failure.is_final:
+                raise BucketError(failure.text) from error
+            if find_proxy(url) is None:
+                raise
+            raise OSError(failure.text) from error
         connection.sock.settimeout(READ_SECONDS_MAX)
         # A node that refuses a file may answer early and stop reading.
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, target, body, sent)
-        return connection.getresponse()
+        answer = connection.getresponse()
+        if answer.status == LOGIN_REFUSED and url.startswith("http:") and find_proxy(url):
+            raise BucketError(login_refused_text(url))
+        return answer
     except BaseException:
         connection.close()
         raise

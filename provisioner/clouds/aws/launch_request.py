@@ -161,7 +161,7 @@ def launch_template_data(
     """
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
-        raise ConfigurationError(f"{text}: shorten provider.startup_script")
+        raise ConfigurationError(f"{text}: shorten provider.startup_script or ca_certificates")
     data: dict[str, Any] = {
         "ImageId": settings.image_id or IMAGE_DEFAULT,
         "UserData": base64.b64encode(user_data).decode(),

@@ -4,6 +4,11 @@ import pytest
 
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.proxies import find_proxy
+from detcloud.shared.proxy_addresses import (
+    DIRECT_HOSTS,
+    complete_proxies,
+    find_exceptions_problem,
+)
 
 BOTH = {"HTTPS_PROXY": "http://secure:3128", "HTTP_PROXY": "http://plain:3128"}
 
@@ -32,9 +37,13 @@ def test_a_cgi_script_ignores_http_proxy_in_capitals() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "x.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "0.0.0.0", "LOCALHOST"]
+    "host",
+    [
+        *("localhost", "x.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "0.0.0.0", "LOCALHOST"),
+        *("169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "metadata.google.internal"),
+    ],
 )
-def test_this_machine_never_has_a_proxy(host: str) -> None:
+def test_this_machine_and_its_metadata_never_have_a_proxy(host: str) -> None:
     assert shown_proxy(f"http://{host}:8470", **BOTH) is None
     assert shown_proxy(f"https://{host}", **BOTH) is None
 
@@ -93,9 +102,80 @@ def test_a_proxy_without_scheme_and_port_is_plain_http() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["socks5://x:secret@h:1", "https://h:1", "http://", "http://h:99999", "http://h:port"]
+    "text",
+    [
+        *("socks5://x:secret@h:1", "https://h:1", "http://", "http://h:99999", "http://h:port"),
+        # An unescaped slash or question mark in a password.
+        *("http://ada:sec/ret@h:1", "http://ada:secret?@h:1", "http://[::1:80"),
+    ],
 )
 def test_an_unusable_proxy_is_refused_without_its_value(text: str) -> None:
     with pytest.raises(InvalidValue, match="HTTPS_PROXY is not an address") as error:
         shown_proxy("https://c.example", HTTPS_PROXY=text)
     assert "secret" not in str(error.value)
+
+
+def test_the_login_of_a_proxy_is_in_no_representation() -> None:
+    proxy = find_proxy("http://c.example", {"HTTP_PROXY": "http://ada:secret@proxy:8080"})
+    assert "secret" not in repr(proxy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "*", ".internal.example", "*.internal.example", "a-b.example:8080", "registry"),
+        *("10.0.0.0/8", "10.1.2.3", "10.1.2.3:80", "fd00::/8", "[fd00::1]:443", "a_b.example."),
+        "a.example, .b.example 10.0.0.0/8",
+    ],
+)
+def test_valid_exceptions_have_no_problem(text: str) -> None:
+    assert find_exceptions_problem(text) == ""
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("http://a.example", "a.example/x", "10.0.0.0/33", "a.example:port", "a.example:99999"),
+        *("a..example", "ex*mple", "10.0.0.0/8:80", "'", "."),
+    ],
+)
+def test_invalid_exception_is_quoted(entry: str) -> None:
+    problem = find_exceptions_problem(f"ok.example,{entry}")
+    assert problem.startswith(f"{entry!r} is no host, .domain, address or network")
+
+
+def test_an_exception_that_may_contain_a_password_is_not_quoted() -> None:
+    assert "secret" not in find_exceptions_problem("ada:secret@proxy")
+
+
+def test_programs_get_both_cases_and_direct_hosts() -> None:
+    proxy = "http://proxy:1"
+    assert complete_proxies(
+        {"HTTPS_PROXY": proxy, "no_proxy": "corp.example, *.internal localhost"}
+    ) == {
+        **dict.fromkeys(("https_proxy", "HTTPS_PROXY"), proxy),
+        **dict.fromkeys(
+            ("no_proxy", "NO_PROXY"),
+            ",".join(("corp.example", ".internal", "localhost", *DIRECT_HOSTS[1:])),
+        ),
+    }
+
+
+def test_nothing_is_completed_without_a_proxy() -> None:
+    assert complete_proxies({"PATH": "/bin"}) == {}
+    # An exception alone is passed on, because it excepts hosts from a proxy set later.
+    assert complete_proxies({"NO_PROXY": "a"}) == {"no_proxy": "a", "NO_PROXY": "a"}
+
+
+def test_a_star_stays_alone() -> None:
+    completed = complete_proxies({"HTTP_PROXY": "http://p:1", "NO_PROXY": "a,*"})
+    assert completed["no_proxy"] == "*"
+
+
+def test_a_users_variable_replaces_both_cases() -> None:
+    machine = {"http_proxy": "http://m:1", "HTTP_PROXY": "http://m:1", "no_proxy": "m"}
+    completed = complete_proxies(machine, {"HTTP_PROXY": "http://own:2"})
+    assert completed["http_proxy"] == completed["HTTP_PROXY"] == "http://own:2"
+    assert completed["NO_PROXY"].split(",")[0] == "m"
+    # An empty value switches the machine's proxy off.
+    assert complete_proxies(machine, {"http_proxy": ""})["HTTP_PROXY"] == ""

@@ -6,8 +6,11 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from detcloud.shared.certificates import BUNDLE_VARIABLES
+from detcloud.shared.proxy_addresses import complete_proxies
 from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from detcloud.agent.allocation.directory import AllocationDirectory
     from detcloud.agent.slots import Slot
 
-INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ")
+INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "TZ", *BUNDLE_VARIABLES)
 # Some systems limit the path of a socket to 103 bytes. Python's multiprocessing appends up to 32
 # bytes to TMPDIR. With a longer path, the workers of a data loader would hang.
 TMPDIR_BYTES_MAX = 70
@@ -29,36 +32,48 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[3])
 # The folder of a container in which only the package `detcloud` is mounted.
 CONTAINER_PACKAGES = "/run/detcloud"
+CONTAINER_AUTHORITIES = f"{CONTAINER_PACKAGES}/authorities.pem"
+"""The place in a container where the agent mounts its file of authorities."""
 CONTAINER_USER_NAME = "detcloud"
 
 
 def shared_environment(agent_environment: Mapping[str, str], threads: int) -> dict[str, str]:
     """Return the environment variables that all trials without containers and the fork server have.
 
-    From `agent_environment`, only PATH, locale, time zone, library and certificate variables are
-    copied. The folder of the agent's interpreter is prepended to PATH. `threads` is the number of
-    CPU threads for each slot. PYTHONHASHSEED is fixed, so that sets of strings have the same order
-    in every run. No GPU is visible.
+    From `agent_environment`, only PATH, locale, time zone, library, certificate and proxy variables
+    are copied. The folder of the agent's interpreter is prepended to PATH. `threads` is the number
+    of CPU threads for each slot. PYTHONHASHSEED is fixed, so that sets of strings have the same
+    order in every run. No GPU is visible.
     """
     environment = {
         k: v for k, v in agent_environment.items() if k in INHERITED or k.startswith("LC_")
     }
     interpreter = str(Path(sys.executable).parent)
     environment["PATH"] = f"{interpreter}:{agent_environment.get('PATH') or DEFAULT_PATH}"
-    return {**environment, **_python_environment(threads, PACKAGES)}
+    proxies = complete_proxies(agent_environment)
+    return {**environment, **proxies, **_python_environment(threads, PACKAGES)}
 
 
-def container_environment(threads: int) -> dict[str, str]:
+def container_environment(
+    threads: int,
+    agent_environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    has_authorities: bool = False,
+) -> dict[str, str]:
     """Return the environment variables that all trials in containers have in addition to the image.
 
     `threads` is the number of CPU threads for each slot. The variables name the user, because the
     image may not list the user's number. No GPU is visible. pip may install packages for the
-    Python of the image's system, since a container is deleted with its trial.
+    Python of the image's system, since a container is deleted with its trial. The proxies are those
+    of `agent_environment`. `has_authorities` is whether CONTAINER_AUTHORITIES is mounted.
     """
     names = dict.fromkeys(("USER", "LOGNAME"), CONTAINER_USER_NAME)
     # Images for GPUs request all GPUs by default, even for a trial without GPUs.
+    authorities = dict.fromkeys(BUNDLE_VARIABLES, CONTAINER_AUTHORITIES) if has_authorities else {}
     return {
         **names,
+        **complete_proxies(agent_environment),
+        **authorities,
         **_python_environment(threads, CONTAINER_PACKAGES),
         "NVIDIA_VISIBLE_DEVICES": "void",
         # Otherwise, pip refuses to install packages for Ubuntu's Python, as in PyTorch's image.
@@ -87,9 +102,10 @@ def trial_environment(
     """Return all environment variables of a trial on `slots`.
 
     `base` comes first, then the folder for temporary files, the user's `variables`, the trial's
-    folders and GPUs, and finally `reserved`. Later variables override earlier variables. Reserved
-    names in the user's variables are ignored. The user's PYTHONPATH is appended to `base`'s; raise
-    KeyError if `base` has none. `variables` may have any form that `variables_by_name` reads.
+    folders and GPUs, and finally `reserved`. Later variables override earlier variables. NO_PROXY
+    also lists this machine and the metadata services if a proxy is set. Reserved names in the
+    user's variables are ignored. The user's PYTHONPATH is appended to `base`'s; raise KeyError if
+    `base` has none. `variables` may have any form that `variables_by_name` reads.
     """
     environment = dict(base)
     environment["TMPDIR"] = _temporary_folder(directory)
@@ -97,6 +113,8 @@ def trial_environment(
     devices = [slot for slot in slots if slot.type == "cuda"]
     configured = variables_by_name(variables, cuda=bool(devices))
     environment |= {name: value for name, value in configured.items() if not is_reserved(name)}
+    # A user's proxy replaces the machine's in both cases of the variable: programs read either.
+    environment |= complete_proxies(environment, configured)
     if "PYTHONPATH" in configured:
         environment["PYTHONPATH"] = f"{base['PYTHONPATH']}{os.pathsep}{configured['PYTHONPATH']}"
     environment["DETCLOUD_WORKER_THREADS"] = configured.get("OMP_NUM_THREADS", "1")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.assignment.bind_mounts import MountImpossible, bind_mounts, is_there
 from detcloud.agent.assignment.data_layer import data_layer_mount
-from detcloud.agent.assignment.environment import CONTAINER_PACKAGES
+from detcloud.agent.assignment.environment import CONTAINER_AUTHORITIES, CONTAINER_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,6 +54,8 @@ class ContainerRules:
     """The memory limit of each container. 0 is no limit."""
     fabric_devices: Path = Path("/dev/infiniband")
     """The folder with the devices of the machine's RDMA adapters. The folder may be missing."""
+    authorities: Path | None = None
+    """The file with the authorities that containers trust. None leaves this to their images."""
 
 
 def container_body(
@@ -143,6 +145,8 @@ def _mounts(
     mounts = [_bind_at_same_path(path) for path in (*paths, directory.agent / RECORDS)]
     mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
+    if rules.authorities is not None:
+        mounts.append(_bind(rules.authorities.resolve(), CONTAINER_AUTHORITIES, read_only=True))
     if checkpoints := checkpoint_folder(assignment):
         how = assignment.section("checkpoint_storage").get("propagation") or "rprivate"
         real, problem = _real_path(checkpoints)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable, split_reference
 from detcloud.shared.http import ApiError
-from detcloud.shared.masking import MASK
+from detcloud.shared.masking import MASK, mask_urls
 from detcloud.shared.registries import (
     DOCKER_HUB,
     ecr_repository,
@@ -174,6 +174,7 @@ def obtain_image(
             attempts += 1
             failed = attempts >= attempts_max
         text = f"image {request.name} could not be pulled onto this machine: {trouble}"
+        text += _network_remedy(trouble)
         write_notice(text if failed else f"{text}; trying again")
         if failed:
             raise PullFailed(text)
@@ -187,8 +188,8 @@ def is_refusal(error: EngineError) -> bool:
     False for failures of the network and for unknown errors.
     """
     message = error.message.lower()
-    # An unresolved host name or a failed connection is a problem of the network.
-    if "lookup" in message or "dial tcp" in message:
+    # An unresolved host name, a failed connection or a proxy is a problem of the network.
+    if "lookup" in message or "dial tcp" in message or "proxy authentication" in message:
         return False
     return error.status in (400, 401, 403, 404) or any(refusal in message for refusal in _REFUSALS)
 
@@ -313,7 +314,26 @@ def _mask_secret(message: str, login: Mapping[str, str] | None) -> str:
     for name in LOGIN_SECRETS:
         if secret := (login or {}).get(name):
             message = message.replace(secret, MASK)
-    return message
+    return mask_urls(message)
+
+
+def _network_remedy(trouble: str) -> str:
+    """Return the remedy for a failure of Docker's proxy or of a certificate. Return "" for others.
+
+    `trouble` is the text of the failure. The remedy begins with `; `.
+    """
+    if "Proxy Authentication Required" in trouble:
+        fault = "Docker's proxy does not accept its user and password"
+    elif "proxyconnect" in trouble:
+        fault = "Docker's proxy does not answer"
+    elif "certificate signed by unknown authority" in trouble:
+        return (
+            "; add the authority's certificate to provider.ca_certificates of the pool, or to the "
+            "machine's own, and restart Docker"
+        )
+    else:
+        return ""
+    return f"; {fault}: correct provider.proxy of the pool, or the proxy of the machine's Docker"
 
 
 def _advice(request: ImageRequest) -> str:

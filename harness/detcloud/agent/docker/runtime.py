@@ -137,7 +137,12 @@ class DockerRuntime:
             request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
         )
         directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
-        base = {**container_environment(assignment.threads), **kernel_variables(kernels)}
+        network = container_environment(
+            assignment.threads,
+            os.environ,
+            has_authorities=self._rules.authorities is not None,
+        )
+        base = {**network, **kernel_variables(kernels)}
         if image.python_path:
             base["PYTHONPATH"] += f":{image.python_path}"
         mount = data_layer_mount(assignment.config)

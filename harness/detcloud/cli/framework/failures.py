@@ -12,7 +12,7 @@ from detcloud.cli.framework.exit_codes import FAILED, REFUSED, UNREACHABLE
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import NoCluster
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import ApiError, Unreachable, detail_text
+from detcloud.shared.http import ApiError, Unreachable, WayClosed, detail_text
 
 HINTS = {
     "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
@@ -150,7 +150,7 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
         ]
         hint = "; ".join(hints) or _standard_hint(error)
         return "\n".join([error.message, *lines]), hint
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable) and not isinstance(error, WayClosed):
         return str(error), "check that the cluster is up: `detcloud status`"
     if isinstance(error, DetcloudError):
         return str(error), None

@@ -369,6 +369,7 @@ def test_image_reference_is_split_into_name_and_tag_or_digest(
         (500, "toomanyrequests: You have reached your pull rate limit", False),
         (500, "write /var/lib/docker/tmp/x: no space left on device", False),
         (500, "received unexpected HTTP status: 503 Service Unavailable", False),
+        (500, "Get https://registry.example/v2/: Proxy Authentication Required", False),
     ],
 )
 def test_refusals_of_a_registry_differ_from_transient_errors(
