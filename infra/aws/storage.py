@@ -115,7 +115,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str, version_days: int = 
                 opts=scope.options(),
             )
         )
-    aws.s3.BucketLifecycleConfiguration(
+    lifecycle = aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
         rules=[_UNFINISHED_UPLOADS, _old_versions_rule(version_days)],
@@ -125,8 +125,9 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str, version_days: int = 
         name,
         bucket=bucket.id,
         policy=json.dumps(policies.tls_only(bucket_name)),
-        # S3 refuses a bucket policy while the access block is changing.
-        opts=scope.options([access_block]),
+        # S3 refuses a bucket policy while the access block is changing. Rules come before the
+        # policy, which denies requests without TLS, as emulators receive them.
+        opts=scope.options([access_block, lifecycle]),
     )
     return bucket
 
