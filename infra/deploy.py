@@ -220,11 +220,18 @@ def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
-    """Return `policy`: the deployer's permissions, or with --key the key's policy statement.
+    """Return `policy`: the deployer's permissions, or with --key or --launches other permissions.
 
-    Raise SettingsInvalid.
+    With --key, return the key's policy statement. With --launches, return the permissions for the
+    check of launches; raise DeployFailed if the cloud's check needs none. Raise SettingsInvalid.
     """
     config = _given_config(program, options)
+    if options.launches:
+        if program.launch_policy is None:
+            raise DeployFailed(
+                "--launches is for AWS: the check of this cloud asks for no launches"
+            )
+        return {"policy": program.launch_policy(options.team, config)}
     return {"policy": program.deployer_policy(options.team, config, options.key)}
 
 
@@ -448,6 +455,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--preview", action="store_true")
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--key", action="store_true")
+    parser.add_argument("--launches", action="store_true")
     parser.add_argument("--forward", action="store_true")
     parser.add_argument("--remove", action="store_true")
     parser.add_argument("--part", choices=PARTS, default=PARTS[0])

@@ -177,3 +177,8 @@ class StackProgram:
 
     Returns a warning for each default that the cloud did not provide.
     """
+    launch_policy: Callable[[str, Mapping[str, object]], str] | None = None
+    """Returns the permissions with which the check asks the cloud about the pools' launches.
+
+    None if the check needs no further permissions.
+    """

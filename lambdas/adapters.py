@@ -51,6 +51,14 @@ class Adapters(ABC):
     """Whether a process other than the API computes suggestions."""
 
     @cached_property
+    def purges_versions(self) -> bool:
+        """Whether the collector deletes the versions of removed checkpoints for good.
+
+        False by default, and in stores that keep no versions.
+        """
+        return False
+
+    @cached_property
     def provider_types(self) -> frozenset[str]:
         """The values of `provider.type` that pools of this cluster may have. Empty by default."""
         return frozenset()

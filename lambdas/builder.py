@@ -70,6 +70,7 @@ class Cluster:
             adapters.checkpoint_storage,
             self.endpoints,
             adapters.cluster_id,
+            adapters.purges_versions,
         )
 
     @cached_property

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lambdas.adapters import Adapters
 from lambdas.other_clouds import REMOTE_ACCOUNT_REMEDY, VARIABLE, HostParts, OtherClouds
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # The name of the user who deployed the cluster. The first token belongs to this user.
 ADMINISTRATOR = "administrator"
+
+# The environment variable with which the stack lets the function `checkpoint_gc` purge versions.
+PURGE_VARIABLE: Final = {"DETCLOUD_PURGE_VERSIONS": "1"}
 
 
 def read_setting(name: str) -> str:
@@ -43,6 +46,11 @@ class DeployedAdapters(Adapters):
     provider_remedy = REMOTE_ACCOUNT_REMEDY
     checks_endpoints = True
     has_suggest_function = True
+
+    @cached_property
+    def purges_versions(self) -> bool:
+        """Whether the stack set DETCLOUD_PURGE_VERSIONS, only for the function `checkpoint_gc`."""
+        return PURGE_VARIABLE.items() <= os.environ.items()
 
     @cached_property
     def provider_types(self) -> frozenset[str]:

@@ -71,7 +71,8 @@ def remove_tensorboard_files(stores: Stores, experiment_id: int) -> Steps:
     # The root of the store is missing if nothing was ever written.
     with suppress(FileNotFoundError):
         parts = (TENSORBOARD_FOLDER, str(experiment_id))
-        yield from remove_checkpoint_folder(stores.checkpoint_files(experiment_id), parts)
+        files = stores.checkpoint_files(experiment_id, purge=True)
+        yield from remove_checkpoint_folder(files, parts)
 
 
 def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> None:

@@ -7,6 +7,7 @@ path that a trial reported.
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 from itertools import groupby, islice
 
 from control_plane.actors import addresses
@@ -25,7 +26,7 @@ from control_plane.actors.trial.checkpoints import (
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.sessions import INTENTS
 from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records, trial_ids
-from control_plane.checkpoint_gc.pins import expire_pins
+from control_plane.checkpoint_gc.pins import expire_pins, read_pins
 from control_plane.checkpoint_gc.rate_limit import (
     NO_FILES,
     Steps,
@@ -102,7 +103,7 @@ def remove_incomplete_uploads(
         given_up = None if delete else {uuid for _, uuid in incomplete}
         yield from _end_sessions(stores, experiment.experiment_id, trial_id, given_up)
         for epoch, uuid in incomplete:
-            files = stores.checkpoint_files(experiment.experiment_id)
+            files = stores.checkpoint_files(experiment.experiment_id, purge=True)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
                 yield from remove_checkpoint_folder(files, parts, prune=True)
@@ -158,10 +159,12 @@ def _remove_trial_files(
         CommandRefused: the trial refuses a report.
         TableError: the state table failed.
     """
-    files = stores.checkpoint_files(experiment_id)
+    pinned = _pinned_checkpoints(stores.engine.table, rows) if stores.purges_versions else set()
+    open_files = cache(lambda purge: stores.checkpoint_files(experiment_id, purge=purge))
     done: dict[str, tuple[str, ...]] = {}
     for row in rows:
         uuid = row.key.sort.rpartition("/")[2]
+        files = open_files(uuid not in pinned)
         record = stores.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
         if not isinstance(record, CheckpointRecord) or record.state is CheckpointState.DELETED:
             _delete_row(stores.engine.table, row)
@@ -186,6 +189,27 @@ def _remove_trial_files(
             done = {}
     if done:
         yield from _report_removed(stores.engine, trial_id, files, done, failures)
+
+
+def _pinned_checkpoints(table: StateTable, rows: list[Row]) -> set[str]:
+    """Return the UUIDs of pinned checkpoints among removal rows, and log a warning for each.
+
+    Nothing marks a pinned checkpoint for removal, unless rows are damaged or were restored from an
+    older backup. The files of such a checkpoint therefore stay as older versions in a bucket that
+    keeps versions. Raises TableError.
+    """
+    uuids = [row.key.sort.rpartition("/")[2] for row in rows]
+    pinned = set()
+    for uuid, pin in zip(uuids, read_pins(table, uuids), strict=True):
+        if pin.is_held():
+            log.warning(
+                "checkpoint %s is marked for deletion, although %s: a bucket with versions keeps "
+                "its files",
+                uuid,
+                pin.holders_text(),
+            )
+            pinned.add(uuid)
+    return pinned
 
 
 def _remove_part(

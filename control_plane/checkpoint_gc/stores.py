@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import Definition
 from control_plane.agents.spec import parse_stored_config
-from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.checkpoint_files import PURGE_VERSIONS, CheckpointFiles
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files, storage_fields
 from control_plane.config.storage import CheckpointStorage
@@ -36,9 +36,14 @@ class Stores:
     """The rule that decides which other stores the cluster may call."""
     cluster_id: str = ""
     """The id of this cluster in manifests. "": no checkpoint counts as the cluster's own."""
+    purges_versions: bool = False
+    """Whether the store `checkpoints` keeps versions that the collector deletes for good."""
 
-    def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
+    def checkpoint_files(self, experiment_id: int, *, purge: bool = False) -> CheckpointFiles:
         """Open the store of an experiment's checkpoints. The experiment must exist.
+
+        With `purge`, removals from the cluster's own store also delete older versions, as far as
+        `purges_versions` allows. Otherwise a bucket that keeps versions keeps removed files.
 
         Raises:
             CollectionFailed: the cluster must not call the store, or the store cannot be opened.
@@ -50,6 +55,8 @@ class Stores:
         if problem := self.endpoints(config):
             raise CollectionFailed(f"{problem.message}; {problem.hint}")
         storage = storage_fields(config, self.checkpoints)
+        if purge and self.purges_versions and config.type is None:
+            storage[PURGE_VERSIONS] = "true"
         try:
             return open_checkpoint_files(storage)
         except OSError as error:

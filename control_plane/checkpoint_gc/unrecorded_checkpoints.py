@@ -77,7 +77,8 @@ def find_unrecorded(
 def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Steps:
     """Remove a deleted experiment's unrecorded checkpoints with a manifest of this cluster.
 
-    Also remove the folders above that are then empty. Other unrecorded checkpoints stay.
+    Also remove the folders above that are then empty. Other unrecorded checkpoints stay. A bucket
+    that keeps versions keeps the removed files, because no row says who may still need them.
 
     Raises:
         CollectionFailed: the store cannot be opened or read, or a file cannot be removed.

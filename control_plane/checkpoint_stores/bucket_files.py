@@ -5,10 +5,12 @@ consist of ids that the cluster assigned, as for folders. Users download files f
 itself, with URLs that the cluster's credentials sign.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from control_plane.checkpoint_stores.checkpoint_files import (
+    PURGE_VERSIONS,
     FileDigests,
     LargeFile,
     PartsUpload,
@@ -20,13 +22,16 @@ from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.azure import azure_container_of
 from detcloud.shared.azure_parts import AzurePartsUpload
 from detcloud.shared.azure_place import AzurePlace
-from detcloud.shared.bucket_listing import list_below
+from detcloud.shared.bucket_errors import AccessDenied
+from detcloud.shared.bucket_listing import check_listed, list_below
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import gcs_bucket_of
 from detcloud.shared.gcs_parts import GcsPartsUpload
 from detcloud.shared.s3 import bucket_of
 from detcloud.shared.s3_parts import S3PartsUpload
 from detcloud.shared.upload_parts import SessionMemory
+
+log = logging.getLogger(__name__)
 
 
 class CheckpointBucket(KeyedStore, Protocol):
@@ -41,6 +46,18 @@ class CheckpointBucket(KeyedStore, Protocol):
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]: ...
 
     def signed_get_url(self, key: str, seconds: int) -> str: ...
+
+
+class ObjectVersions(Protocol):
+    """The versions of the objects in a bucket that keeps versions. Every method raises OSError.
+
+    `list_versions` yields the key and the version of each version below a prefix, current and older
+    ones. `delete_version` deletes a version for good.
+    """
+
+    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]]: ...
+
+    def delete_version(self, key: str, version: str) -> None: ...
 
 
 SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
@@ -86,7 +103,8 @@ def open_bucket_files(fields: StorageFields) -> "BucketFiles":
             return None
         return S3PartsUpload(bucket, file.path, file.size)
 
-    return BucketFiles(bucket, sign_upload, open_parts)
+    versions = bucket.versions if PURGE_VERSIONS in fields else None
+    return BucketFiles(bucket, sign_upload, open_parts, versions=versions)
 
 
 def open_gcs_files(fields: StorageFields) -> "SigningFiles":
@@ -103,7 +121,8 @@ def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
         return GcsPartsUpload(bucket, file.path, file.size, file.md5, memory)
 
-    return SigningFiles(bucket, sign_upload, open_parts, bucket.end_session)
+    versions = bucket.versions if PURGE_VERSIONS in fields else None
+    return SigningFiles(bucket, sign_upload, open_parts, bucket.end_session, versions=versions)
 
 
 def open_azure_files(fields: StorageFields) -> "SigningFiles":
@@ -135,15 +154,20 @@ class BucketFiles(KeyedFiles):
         sign_upload: SignUpload | None = None,
         open_parts: OpenParts | None = None,
         end_session: EndSession | None = None,
+        *,
+        versions: ObjectVersions | None = None,
     ) -> None:
-        """Configure which uploads the bucket supports.
+        """Configure which uploads the bucket supports, and whether removals delete versions.
 
         Args:
             sign_upload: signs uploads; if None, users send content to the API.
             open_parts: opens uploads in parts; if None, files are only uploaded whole.
             end_session: aborts the session of an upload; None for buckets without sessions.
+            versions: removals delete all versions of a file by these requests; None if a bucket
+                with versions keeps the versions of removed files.
         """
         super().__init__(bucket)
+        self._versions = versions
         self._bucket = bucket
         self._sign_upload = sign_upload
         self._open_parts = open_parts
@@ -158,9 +182,34 @@ class BucketFiles(KeyedFiles):
         # Aborted first, so that no unfinished upload becomes an object after the listing.
         self._bucket.abort_uploads(prefix)
         yield 0
+        yield from self._purge(prefix)
         for key, _ in list_below(self._bucket, prefix):
             self._bucket.delete(key)
             yield 1
+
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        check_parts(parts)
+        key = "/".join((*parts, name))
+        removed = sum(self._purge(key, only=key))
+        return removed or super().remove_file(parts, name)
+
+    def _purge(self, prefix: str, only: str = "") -> Iterator[int]:
+        """Delete all versions of the files below a prefix for good; yield 1 after each deletion.
+
+        With `only`, delete only the versions of this key. Do nothing without `versions`. If the
+        store denies access to versions, log the refusal: the caller then deletes the files, and the
+        bucket keeps their versions. Raises every other error of the store.
+        """
+        if self._versions is None:
+            return
+        try:
+            for key, version in self._versions.list_versions(prefix):
+                check_listed(self._bucket.place, prefix, key)
+                if only in ("", key):
+                    self._versions.delete_version(key, version)
+                    yield 1
+        except AccessDenied as error:
+            log.warning("older versions of deleted files stay for the bucket's time: %s", error)
 
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         pass
@@ -203,10 +252,12 @@ class SigningFiles(BucketFiles):
         sign_upload: SignUpload | None = None,
         open_parts: OpenParts | None = None,
         end_session: EndSession | None = None,
+        *,
+        versions: ObjectVersions | None = None,
     ) -> None:
         self._can_sign = bucket.can_sign
         signed = sign_upload if self._can_sign else None
-        super().__init__(bucket, signed, open_parts, end_session)
+        super().__init__(bucket, signed, open_parts, end_session, versions=versions)
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return super().signed_url(path, seconds) if self._can_sign else None

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from detcloud.shared.upload_parts import PartSizes, SessionMemory
+
+# The field of a store's description with which removals delete all versions of a file for good.
+# Only the collector adds the field: descriptions for trials lack it.
+PURGE_VERSIONS: Final = "purge_versions"
 
 
 class NoSuchFile(Exception):

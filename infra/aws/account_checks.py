@@ -3,7 +3,6 @@
 Each check turns a fact about the account into findings with a text and a remedy.
 """
 
-import re
 from collections.abc import Iterator
 
 from control_plane.aws.vcpu_quotas import VPC_QUOTA, quotas_url
@@ -13,13 +12,13 @@ from infra.aws.account_facts import (
     Caller,
     Concurrency,
     DiskKey,
-    DryRun,
     KeyFacts,
     NetworkCount,
+    OwnBucket,
     PoolFacts,
 )
 from infra.aws.deployer import check_actions
-from infra.aws.pool_checks import aws_pools
+from infra.aws.launch_checks import check_launches
 from infra.aws.purchase_checks import check_pools
 from infra.aws.settings import Settings
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
@@ -33,9 +32,6 @@ RESERVED_BESIDE_TICKS = 2
 OWN_KEY_REMEDY = (
     "name the key in detcloud:kmsKey, which gives the tick and the spot market their grants"
 )
-# EC2's error code for a dry run that passed all checks.
-WOULD_WORK = "DryRunOperation"
-_BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control policy")
 
 
 def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
@@ -55,10 +51,11 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
     ]
     found += check_pools(settings, cluster, facts)
     found += check_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
-    if settings.kms_key:
-        if facts.key is not None:
-            found += read_fact(facts.key, "key", lambda key: _own_key(settings, key))
-        found += read_fact(facts.has_spot_role, "spot role", _spot_role)
+    if settings.kms_key and facts.key is not None:
+        found += read_fact(facts.key, "key", lambda key: _own_key(settings, key))
+    found += read_fact(
+        facts.has_spot_role, "spot role", lambda is_there: _spot_role(settings, is_there)
+    )
     if facts.networks is not None:
         found += read_fact(
             facts.networks, "network", lambda networks: _networks(settings, networks)
@@ -66,7 +63,9 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
     found += read_fact(
         facts.concurrency, "concurrency", lambda concurrency: _concurrency(settings, concurrency)
     )
-    return [*found, *check_launch(cluster, facts)]
+    if facts.own_bucket is not None:
+        found += read_fact(facts.own_bucket, "bucket of checkpoints", _own_bucket)
+    return [*found, *check_launches(settings, cluster, facts)]
 
 
 def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
@@ -80,15 +79,6 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
         yield fine_finding("disks", "encrypted with detcloud:kmsKey")
     else:
         yield from read_fact(facts.disk_key, "disks", lambda key: _disk_key(key, own_key_remedy))
-
-
-def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
-    """Yield the finding about EC2's answer to a dry-run launch, or nothing without AWS pools.
-
-    An Unknown answer is a warning.
-    """
-    if any(aws_pools(cluster)):
-        yield from read_fact(facts.dry_run, "launch", _launch)
 
 
 def reserved_concurrency(settings: Settings) -> int:
@@ -183,17 +173,45 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
         yield fine_finding("key", "enabled, and the logs may use it")
 
 
-def _spot_role(is_there: bool) -> Iterator[Finding]:
-    """Yield an error if the service role of EC2's spot market does not exist.
+def _spot_role(settings: Settings, is_there: bool) -> Iterator[Finding]:
+    """Yield the finding about a missing service role of EC2's spot market.
 
-    Otherwise yield a fine finding.
+    Yield nothing if the role exists. The role is missing before the account's first spot instance.
+    An error with `kms_key`, because
+    the key's grant names the role. Otherwise the tick creates the role, which a permissions
+    boundary may forbid: a warning.
     """
     if is_there:
-        yield fine_finding("spot role", "AWSServiceRoleForEC2Spot exists for the key's grant")
-    else:
-        remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-        text = "AWSServiceRoleForEC2Spot is missing, but the key's grant needs it"
+        return
+    remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+    missing = "AWSServiceRoleForEC2Spot is missing"
+    if settings.kms_key:
+        text = f"{missing}, but the key's grant needs it"
         yield Finding(Level.ERROR, "spot role", text, remedy)
+    elif settings.permissions_boundary:
+        text = f"{missing}, and the boundary may keep the tick from creating it"
+        yield Finding(Level.WARNING, "spot role", text, remedy)
+    else:
+        text = f"{missing}; the tick creates it for the first spot instance"
+        yield fine_finding("spot role", text)
+
+
+def _own_bucket(bucket: OwnBucket) -> Iterator[Finding]:
+    """Yield a warning if a team's own bucket keeps no versions, or keeps versions for ever.
+
+    The cluster's collector deletes only current versions in a bucket that the stack did not create.
+    Otherwise yield a fine finding.
+    """
+    subject = f"bucket {bucket.name}"
+    rule = "a lifecycle rule with NoncurrentVersionExpiration"
+    if not bucket.keeps_versions:
+        text = "it keeps no versions, so a checkpoint of a model that somebody deletes is lost"
+        yield Finding(Level.WARNING, subject, text, f"enable versions, and add {rule}")
+    elif not bucket.deletes_versions:
+        text = "it keeps each deleted checkpoint for ever, because no rule deletes old versions"
+        yield Finding(Level.WARNING, subject, text, f"add {rule} to the bucket")
+    else:
+        yield fine_finding(subject, "it keeps deleted checkpoints as versions for some days")
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
@@ -239,32 +257,3 @@ def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
         yield fine_finding("concurrency", f"{wanted} are reserved, and {left} remain for others")
-
-
-def _launch(answer: DryRun) -> Iterator[Finding]:
-    """Yield the finding about EC2's answer to the deployer's dry-run launch.
-
-    A denial by an organization's policy is an error, because the tick's launches would fail too. A
-    denial to the deployer alone is a warning: only the tick launches. A missing launch template is
-    fine. Any other code is a warning.
-    """
-    if _BY_ORGANIZATION.search(answer.message):
-        text = "a policy of the organization denies launches in this account and region"
-        yield Finding(
-            Level.ERROR, "launch", text, "ask the administrator of the organization's policies"
-        )
-    elif answer.code == WOULD_WORK:
-        yield fine_finding("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
-    elif answer.code in ("UnauthorizedOperation", "AccessDenied"):
-        text = (
-            "could not be checked: these credentials may not launch instances, which is not "
-            "required"
-        )
-        remedy = "the check needs ec2:CreateFleet; the tick has it by its own role"
-        yield Finding(Level.WARNING, "launch", text, remedy)
-    elif answer.code.startswith("InvalidLaunchTemplate"):
-        # EC2 checks permissions before the template, and only a real launch creates the template.
-        yield fine_finding("launch", "allowed, as far as EC2 can check without a launch template")
-    else:
-        text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
-        yield Finding(Level.WARNING, "launch", text, "look up the code in EC2's API reference")

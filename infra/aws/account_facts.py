@@ -78,15 +78,72 @@ class NetworkCount:
 
 @dataclass(frozen=True)
 class DryRun:
-    """EC2's answer to a dry-run launch: an error code and a message.
+    """EC2's answer to a request with DryRun: an error code and a message.
 
-    The code is `DryRunOperation` if the launch would have succeeded.
+    The code is `DryRunOperation` if the request would have succeeded.
     """
 
     code: str
     """EC2's error code."""
-    message: str
-    """EC2's text; empty if the launch would have succeeded."""
+    message: str = ""
+    """EC2's text, without the encoded part; empty if the request would have succeeded."""
+    statement: str = ""
+    """The decoded reason of a denial: the denied action, the resource and the statement.
+
+    "" without an encoded message, or if the message could not be decoded.
+    """
+    decoding_refused: bool = False
+    """Whether EC2's message has an encoded part that the deployer may not decode."""
+
+
+@dataclass(frozen=True)
+class DryLaunch:
+    """EC2's answers to the requests with which the tick would launch an offering of a pool."""
+
+    pool: str
+    """The name of the pool."""
+    offering: str
+    """The instance type and the market in EC2's words, such as `g5.xlarge spot`."""
+    answers: Mapping[str, DryRun | Unknown]
+    """The answer to each operation with DryRun, such as `RunInstances`."""
+    left_out: tuple[str, ...] = ()
+    """The parts of the launch that the stack has not created yet, such as `the subnet`."""
+
+
+@dataclass(frozen=True)
+class PublicAccess:
+    """The setting VPC Block Public Access of an account in a region."""
+
+    mode: str
+    """`off`, `block-ingress` or `block-bidirectional`."""
+    exclusions: frozenset[str] = frozenset()
+    """The ids of excluded VPCs and subnets."""
+    exclusions_allowed: bool = True
+    """Whether the organization allows exclusions."""
+    vpc: str = ""
+    """The id of the instances' VPC; empty if the stack has not created its VPC yet."""
+
+
+@dataclass(frozen=True)
+class OwnBucket:
+    """A bucket of the team that the cluster configuration names for checkpoints."""
+
+    name: str
+    """The name of the bucket."""
+    keeps_versions: bool
+    """Whether the bucket keeps deleted and replaced objects as versions."""
+    deletes_versions: bool = False
+    """Whether a lifecycle rule deletes old versions."""
+
+
+@dataclass(frozen=True)
+class ImageRules:
+    """The setting Allowed AMIs of an account in a region."""
+
+    state: str
+    """`enabled`, `audit-mode` or `disabled`."""
+    refused: frozenset[str] = frozenset()
+    """The ids of images of the pools that the criteria of the setting refuse."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +224,10 @@ class PoolFacts:
     """The id of the default image; empty if its SSM parameter does not exist."""
     image_architectures: Mapping[str, str] | Unknown
     """The architecture of each image that pools name, without missing images."""
-    dry_run: DryRun | Unknown
-    """EC2's answer to a dry-run launch."""
+    launches: tuple[DryLaunch, ...] | Unknown
+    """EC2's answers to the launches of all offerings with DryRun."""
+    public_access: PublicAccess | Unknown = field(default_factory=lambda: PublicAccess("off"))
+    image_rules: ImageRules | Unknown = field(default_factory=lambda: ImageRules("disabled"))
     file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
     """The file systems that pools mount, by id; None for a missing file system."""
     network: NetworkFacts | Unknown | None = None
@@ -191,6 +250,11 @@ class AccountFacts(PoolFacts):
     key: KeyFacts | Unknown | None = None
     """The key of the setting `kmsKey`; None without this setting."""
     has_spot_role: bool | Unknown = True
-    """Whether the account has the service role of EC2's spot market; read only with `kmsKey`."""
+    """Whether the account has the service role of EC2's spot market.
+
+    Read only with `kmsKey` or pools on the spot market.
+    """
     networks: NetworkCount | Unknown | None = None
     """None if the stack uses existing subnets and creates no network."""
+    own_bucket: OwnBucket | Unknown | None = None
+    """The team's bucket of checkpoints; None if the cluster uses the stack's own bucket."""

@@ -4,7 +4,7 @@ The calls cost nothing and change nothing.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -22,25 +22,35 @@ from infra.aws.account_facts import (
     Clients,
     Concurrency,
     DiskKey,
-    DryRun,
     KeyFacts,
     NetworkCount,
     PoolFacts,
     TypeFacts,
 )
+from infra.aws.company_reader import (
+    ACCESS_NEEDS,
+    BUCKET_NEEDS,
+    IMAGE_NEEDS,
+    find_own_bucket,
+    read_image_rules,
+    read_own_bucket,
+    read_public_access,
+)
 from infra.aws.deployer import deployer_policy
+from infra.aws.dry_launches import PLACE_NEEDS, read_launches
 from infra.aws.file_system_reader import read_file_system, read_network
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
+from infra.aws.sdk_reads import ask_aws, error_code
 from infra.aws.settings import Settings
 from infra.findings import Unknown
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 from provisioner.clouds.provider import CLUSTER_TAG
 
-T = TypeVar("T")
 F = TypeVar("F", bound=PoolFacts)
 # The permission to read a file system of each type.
 READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:DescribeFileSystems"}
+CONCURRENCY_NEEDS = "lambda:GetAccountSettings and lambda:GetFunctionConcurrency"
 NETWORK_NEEDS = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
@@ -76,21 +86,28 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
 
     A read that AWS refuses or does not answer becomes Unknown, also without credentials.
     """
-    caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
+    caller = ask_aws("sts:GetCallerIdentity", lambda: _caller(clients))
     pools = _read_pool_facts(settings, cluster, clients)
     facts = AccountFacts(
         **{field.name: getattr(pools, field.name) for field in fields(pools)},
         caller=caller,
-        denied=_ask(
-            "iam:SimulatePrincipalPolicy", lambda: _denied_actions(settings, caller, clients)
-        ),
+        denied=_ask_permissions(settings, caller, clients),
         concurrency=read_concurrency(settings, clients),
-        key=_ask("kms:GetKeyPolicy", lambda: _key(settings, clients)) if settings.kms_key else None,
+        key=ask_aws("kms:GetKeyPolicy", lambda: _key(settings, clients))
+        if settings.kms_key
+        else None,
         has_spot_role=(
-            _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
+            ask_aws("iam:GetRole", lambda: _has_spot_role(clients))
+            if settings.kms_key or _buys_spot(cluster)
+            else True
+        ),
+        own_bucket=(
+            ask_aws(BUCKET_NEEDS, lambda: read_own_bucket(clients, bucket))
+            if (bucket := find_own_bucket(cluster))
+            else None
         ),
         networks=(
-            _ask(NETWORK_NEEDS, lambda: _networks(settings, clients))
+            ask_aws(NETWORK_NEEDS, lambda: _networks(settings, clients))
             if settings.network is None
             else None
         ),
@@ -115,17 +132,22 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
         for offering in offerings_of(provider)
     ]
     types = sorted({name for name, _ in bought})
+    default_image = ask_aws("ssm:GetParameters", lambda: _default_image(clients))
     images = {aws_provider.image_id for _, aws_provider in aws_pools(cluster)} - {""}
     codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
     return PoolFacts(
         quotas={code: _quota(clients, code) for code in sorted(codes)},
-        types=_ask("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
-        zones=_ask("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
-        disk_key=_ask("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
-        image=_ask("ssm:GetParameters", lambda: _default_image(clients)),
-        image_architectures=_ask("ec2:DescribeImages", lambda: _architectures(clients, images)),
-        dry_run=_dry_run(settings, clients, types),
-        plan=_ask("freetier:GetAccountPlanState", lambda: _plan(clients)),
+        types=ask_aws("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
+        zones=ask_aws("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
+        disk_key=ask_aws("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
+        image=default_image,
+        image_architectures=ask_aws("ec2:DescribeImages", lambda: _architectures(clients, images)),
+        launches=ask_aws(PLACE_NEEDS, lambda: read_launches(settings, cluster, clients)),
+        image_rules=ask_aws(
+            IMAGE_NEEDS, lambda: read_image_rules(clients, _launched_images(images, default_image))
+        ),
+        public_access=ask_aws(ACCESS_NEEDS, lambda: read_public_access(settings, clients)),
+        plan=ask_aws("freetier:GetAccountPlanState", lambda: _plan(clients)),
     )
 
 
@@ -143,30 +165,12 @@ def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, cli
     if not mounted:
         return facts
     systems = {
-        name: _ask(READERS[system.type], partial(read_file_system, clients, system))
+        name: ask_aws(READERS[system.type], partial(read_file_system, clients, system))
         for name, system in sorted(mounted.items())
     }
     needs = "ec2:DescribeSecurityGroups"
-    network = _ask(needs, lambda: read_network(settings, clients, systems.values()))
+    network = ask_aws(needs, lambda: read_network(settings, clients, systems.values()))
     return replace(facts, file_systems=systems, network=network)
-
-
-def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
-    """Return the result of `read`, or Unknown with the reason if the AWS SDK raises an error.
-
-    `needs` names the permissions of the read.
-    """
-    try:
-        return read()
-    except sdk.ClientError as error:
-        return Unknown(needs, f"AWS answered {_code(error)}")
-    except sdk.BotoCoreError as error:
-        return Unknown(needs, f"AWS could not be queried: {type(error).__name__}")
-
-
-def _code(error: sdk.ClientError) -> str:
-    """Return AWS's error code, or "an error" without a code."""
-    return str(error.response.get("Error", {}).get("Code", "")) or "an error"
 
 
 def _caller(clients: Clients) -> Caller:
@@ -175,35 +179,47 @@ def _caller(clients: Clients) -> Caller:
     return Caller(answer["Account"], answer["Arn"])
 
 
+def _ask_permissions(
+    settings: Settings, caller: Caller | Unknown, clients: Clients
+) -> tuple[str, ...] | Unknown:
+    """Return the actions that IAM denies to the caller; Unknown if IAM cannot simulate the caller.
+
+    Policies of an organization limit the root user of a member account, but IAM simulates only
+    users and roles.
+    """
+    if isinstance(caller, Caller) and caller.arn.endswith(":root"):
+        why = "IAM does not simulate the root user, whom policies of an organization limit"
+        return Unknown("credentials of a user or a role", why)
+    needs = "iam:GetRole and iam:SimulatePrincipalPolicy"
+    return ask_aws(needs, lambda: _denied_actions(settings, caller, clients))
+
+
 def _denied_actions(
     settings: Settings, caller: Caller | Unknown, clients: Clients
 ) -> tuple[str, ...]:
     """Return the sorted actions of the deployer's policy that IAM denies to the caller.
 
-    IAM simulates the actions; no action is carried out. Each statement that allows actions is
-    simulated with a single resource, an example for its first pattern. An action that is denied
-    only on other resources is therefore missing in the result. Denials in the policy are not
-    simulated. Return () for the account's root user. Raise NoCredentialsError if the caller is
-    Unknown, and the SDK's errors.
+    IAM simulates the actions; no action is carried out. The actions of a service in a statement are
+    simulated with a single resource, an example for the service's first pattern. An action that is
+    denied only on other resources is therefore missing in the result. Denials in the policy are not
+    simulated. Raise NoCredentialsError if the caller is Unknown, and the SDK's errors.
     """
     if isinstance(caller, Unknown):
         raise sdk.NoCredentialsError
-    if caller.arn.endswith(":root"):
-        return ()
     source, iam = _principal(caller, clients), clients("iam")
     denied = set()
     for statement in deployer_policy(settings)["Statement"]:
         if statement["Effect"] != "Allow":
             continue
-        for actions in _chunks(statement["Action"], SIMULATED_MAX):
+        for actions, resource in _simulated_parts(statement):
             request = {
                 "PolicySourceArn": source,
                 "ActionNames": actions,
                 # Simulate an example resource; the wildcard is replaced by a concrete name.
-                "ResourceArns": [statement["Resource"][0].replace("*", "x") or "*"],
+                "ResourceArns": [resource.replace("*", "x")],
                 "ContextEntries": _context(statement.get("Condition", {})),
             }
-            if statement["Resource"] == ["*"]:
+            if resource == "*":
                 del request["ResourceArns"]
             for page in iam.get_paginator("simulate_principal_policy").paginate(**request):
                 denied |= {
@@ -212,6 +228,24 @@ def _denied_actions(
                     if evaluation_result["EvalDecision"] != "allowed"
                 }
     return tuple(sorted(denied))
+
+
+def _simulated_parts(statement: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
+    """Yield the actions of a statement for each simulation, with the pattern of a resource.
+
+    Actions of different services are separate, because IAM denies an action on a resource of
+    another service.
+    """
+    resources = statement["Resource"]
+    if resources == ["*"]:
+        yield from ((actions, "*") for actions in _chunks(statement["Action"], SIMULATED_MAX))
+        return
+    services = dict.fromkeys(action.partition(":")[0] for action in statement["Action"])
+    for service in services:
+        own = [arn for arn in resources if arn.startswith(f"arn:aws:{service}:")]
+        actions = [action for action in statement["Action"] if action.startswith(f"{service}:")]
+        for some in _chunks(actions, SIMULATED_MAX):
+            yield some, (own or resources)[0]
 
 
 def _context(condition: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -254,7 +288,7 @@ def _quota(clients: Clients, code: str) -> float | Unknown:
         value: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
         return value
 
-    return _ask("servicequotas:GetServiceQuota", read)
+    return ask_aws("servicequotas:GetServiceQuota", read)
 
 
 def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
@@ -313,14 +347,13 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
     """Read from AWS how many function runs are allowed at a time; Unknown if the read failed."""
-    return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
+    return ask_aws(CONCURRENCY_NEEDS, lambda: _concurrency(settings, clients))
 
 
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
     """Return how many function runs Lambda allows at a time in the settings' region.
 
-    The result contains the runs that this stack's functions have reserved. Raise the SDK's errors,
-    except those of reading a single function.
+    The result contains the runs that this stack's functions have reserved. Raise the SDK's errors.
     """
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
@@ -335,11 +368,13 @@ def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
 def _reserved_concurrency(clients: Clients, function: str) -> int:
     """Return a function's reserved concurrent runs.
 
-    Return 0 without a reservation, for a missing function and after a refused call.
+    Return 0 without a reservation and for a missing function. Raise the SDK's other errors.
     """
     try:
         answer = clients("lambda").get_function_concurrency(FunctionName=function)
-    except sdk.ClientError:
+    except sdk.ClientError as error:
+        if error_code(error) not in _MISSING:
+            raise
         return 0
     return int(answer.get("ReservedConcurrentExecutions", 0))
 
@@ -366,7 +401,7 @@ def _plan(clients: Clients) -> str:
     try:
         return str(clients("freetier").get_account_plan_state()["accountPlanType"])
     except sdk.ClientError as error:
-        if _code(error) in _MISSING:
+        if error_code(error) in _MISSING:
             return ""
         raise
 
@@ -381,6 +416,11 @@ def _default_image(clients: Clients) -> str:
     return str(found[0]["Value"]) if found else ""
 
 
+def _launched_images(images: Iterable[str], default: str | Unknown) -> set[str]:
+    """Return the images of the pools by id, with the default image if known."""
+    return {*images, *([] if isinstance(default, Unknown) else [default])}
+
+
 def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
     """Return the architecture of each existing image by id.
 
@@ -392,38 +432,13 @@ def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
         try:
             described = clients("ec2").describe_images(ImageIds=[image])["Images"]
         except sdk.ClientError as error:
-            if _code(error) not in _MISSING and not _code(error).startswith("InvalidAMIID"):
+            if error_code(error) not in _MISSING and not error_code(error).startswith(
+                "InvalidAMIID"
+            ):
                 raise
             continue
         found |= {item["ImageId"]: item["Architecture"] for item in described}
     return found
-
-
-def _dry_run(settings: Settings, clients: Clients, types: list[str]) -> DryRun | Unknown:
-    """Return EC2's answer to a dry-run launch of an on-demand instance of the first type.
-
-    Return Unknown if EC2 could not be reached. Without types, the request names no type. The
-    request names a launch template that does not exist.
-    """
-    template = {"LaunchTemplateName": f"{settings.names.cluster}-check", "Version": "1"}
-    config: dict[str, Any] = {"LaunchTemplateSpecification": template}
-    if types:
-        config["Overrides"] = [{"InstanceType": types[0]}]
-    try:
-        clients("ec2").create_fleet(
-            DryRun=True,
-            Type="instant",
-            LaunchTemplateConfigs=[config],
-            TargetCapacitySpecification={
-                "TotalTargetCapacity": 1,
-                "DefaultTargetCapacityType": "on-demand",
-            },
-        )
-    except sdk.ClientError as error:
-        return DryRun(_code(error), str(error.response.get("Error", {}).get("Message", "")))
-    except sdk.BotoCoreError as error:
-        return Unknown("ec2:CreateFleet", f"AWS could not be queried: {type(error).__name__}")
-    return DryRun("DryRunOperation", "")
 
 
 def _key(settings: Settings, clients: Clients) -> KeyFacts:
@@ -443,6 +458,15 @@ def _key(settings: Settings, clients: Clients) -> KeyFacts:
     return KeyFacts(state, frozenset(services))
 
 
+def _buys_spot(cluster: ClusterConfig) -> bool:
+    """Return whether a pool on AWS has an offering on the spot market."""
+    return any(
+        Market(offering.market) is Market.SPOT
+        for _, provider in aws_pools(cluster)
+        for offering in offerings_of(provider)
+    )
+
+
 def _has_spot_role(clients: Clients) -> bool:
     """Return whether the account has the service role of EC2's spot market.
 
@@ -451,7 +475,7 @@ def _has_spot_role(clients: Clients) -> bool:
     try:
         clients("iam").get_role(RoleName="AWSServiceRoleForEC2Spot")
     except sdk.ClientError as error:
-        if _code(error) in _MISSING:
+        if error_code(error) in _MISSING:
             return False
         raise
     return True

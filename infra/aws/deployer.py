@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.aws.key_policies import key_use
-from infra.aws.launch_policies import service_role_arn
+from infra.aws.launch_policies import dry_launches, service_role_arn
 from infra.aws.names import Names, bucket_arn
 from infra.aws.policy_statements import (
     Condition,
@@ -127,9 +127,6 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "PutRolePermissionsBoundary TagRole UntagRole UpdateAssumeRolePolicy UpdateRole",
     ),
     "aws:iam/rolePolicy:RolePolicy": ("iam: DeleteRolePolicy GetRolePolicy PutRolePolicy",),
-    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": (
-        "iam: AttachRolePolicy DetachRolePolicy ListAttachedRolePolicies",
-    ),
     "aws:kms/grant:Grant": ("kms: CreateGrant DescribeKey ListGrants RevokeGrant",),
     "aws:lambda/alias:Alias": ("lambda: CreateAlias DeleteAlias GetAlias UpdateAlias",),
     "aws:lambda/eventSourceMapping:EventSourceMapping": (
@@ -176,6 +173,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
         "s3: GetEncryptionConfiguration PutEncryptionConfiguration",
     ),
+    "aws:s3/bucketVersioning:BucketVersioning": ("s3: GetBucketVersioning PutBucketVersioning",),
     "aws:sns/topic:Topic": (
         "sns: CreateTopic DeleteTopic GetTopicAttributes ListTagsForResource SetTopicAttributes "
         "TagResource UntagResource",
@@ -199,17 +197,20 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 CHECK_NEEDS: Final = (
     "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes "
-    "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets DescribeVpcs "
-    "GetEbsDefaultKmsKeyId",
+    "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets "
+    "DescribeVpcBlockPublicAccessExclusions DescribeVpcBlockPublicAccessOptions DescribeVpcs "
+    "GetAllowedImagesSettings GetEbsDefaultKmsKeyId",
     "elasticfilesystem: DescribeMountTargets",
     "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
-    "iam: GetRole SimulatePrincipalPolicy",
+    "iam: GetInstanceProfile GetRole SimulatePrincipalPolicy",
     "kms: DescribeKey GetKeyPolicy",
     "lambda: GetAccountSettings GetFunctionConcurrency",
     "servicequotas: GetServiceQuota",
     "ssm: GetParameters",
 )
+# Stacks of earlier versions have an attached policy of AWS, which the next deployment detaches.
+UPGRADE_NEEDS: Final = ("iam: DetachRolePolicy ListAttachedRolePolicies",)
 ROLLBACK_NEEDS: Final = ("lambda: DeleteFunction GetAlias ListVersionsByFunction UpdateAlias",)
 DESTROY_NEEDS: Final = (
     "ec2: DeleteLaunchTemplate DescribeInstances DescribeLaunchTemplates TerminateInstances",
@@ -224,7 +225,7 @@ VERIFY_NEEDS: Final = (
 # Actions that accept no resource in a policy, or that read resources of other owners.
 _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
-    "ec2: GetEbsDefaultKmsKeyId",
+    "ec2: GetAllowedImagesSettings GetEbsDefaultKmsKeyId",
     "elasticfilesystem: DescribeMountTargets",
     "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
@@ -238,7 +239,7 @@ _ABOUT_NOTHING: Final = (
 )
 # Services that share a statement. An action of a service never fits a resource of another service,
 # and each statement counts towards the policy's size.
-_WATCHED: Final = ("cloudwatch", "events", "sns", "sqs")
+_WATCHED: Final = ("budgets", "cloudwatch", "events", "sns", "sqs", "ssm")
 # Actions with their own statements.
 _SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
 _CREATORS: Final = ("Create", "Allocate", "Authorize")
@@ -254,7 +255,7 @@ def split_actions(needs: Iterable[str]) -> Iterator[str]:
 def actions_needed() -> frozenset[str]:
     """Return all SERVICE:ACTION that deploy, check, rollback, verify and destroy may call."""
     texts = [text for needs in NEEDS.values() for text in needs]
-    others = (*CHECK_NEEDS, *ROLLBACK_NEEDS, *VERIFY_NEEDS, *DESTROY_NEEDS)
+    others = (*CHECK_NEEDS, *UPGRADE_NEEDS, *ROLLBACK_NEEDS, *VERIFY_NEEDS, *DESTROY_NEEDS)
     return frozenset(split_actions((*texts, *others)))
 
 
@@ -312,6 +313,15 @@ def deployer_policy(settings: Settings) -> Document:
         statements.append(_statement("Front", front, distributions))
         statements.append(_statement("Acl", firewall, [settings.web_acl]))
     return make_document(*statements)
+
+
+def launch_policy(settings: Settings) -> Document:
+    """Return the policy with which the check asks EC2 about the pools' launches.
+
+    A deployer needs the policy only for this part of the check. It is a separate document because
+    it allows launches, and because IAM limits the size of a policy.
+    """
+    return make_document(*dry_launches(settings.names, settings.network))
 
 
 def render_policy(settings: Settings) -> str:
@@ -410,7 +420,6 @@ def _roles(settings: Settings) -> list[Statement]:
     if settings.permissions_boundary:
         unbounded = {"StringNotEquals": {"iam:PermissionsBoundary": settings.permissions_boundary}}
         creating = ["iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:PutRolePolicy"]
-        creating.append("iam:AttachRolePolicy")
         removing = ["iam:DeleteRolePermissionsBoundary"]
         found += [
             _statement("WithinBounds", creating, role, unbounded) | {"Effect": "Deny"},

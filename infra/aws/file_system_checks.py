@@ -76,9 +76,20 @@ def _check_reachability(
         return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")
     if problem := _place_problem(settings, subject, wanted, found, network, zones):
         return problem
+    unknown = None
     for interface in found.interfaces:
-        closed = _closed_ports(wanted, interface, network)
-        if closed and (wanted.type != "efs" or interface.zone in zones):
+        if wanted.type == "efs" and interface.zone not in zones:
+            continue
+        closed = _closed_ports(wanted, interface, network, with_lists=True)
+        if not closed and _closed_ports(wanted, interface, network, with_lists=False):
+            groups = ", ".join(sorted(interface.groups))
+            text = (
+                f"could not be checked: in {interface.zone} its security group, {groups}, allows "
+                "prefix lists, whose content is not read"
+            )
+            remedy = "check that a list contains the addresses of the instances' subnets"
+            unknown = Finding(Level.WARNING, subject, text, remedy)
+        if closed:
             ports = " and ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in closed)
             groups = ", ".join(sorted(interface.groups))
             text = (
@@ -89,7 +100,7 @@ def _check_reachability(
             return Finding(
                 Level.ERROR, subject, text, f"add a rule for {source} to the security group"
             )
-    return Finding(Level.FINE, subject, f"reached from {', '.join(zones)}")
+    return unknown or Finding(Level.FINE, subject, f"reached from {', '.join(zones)}")
 
 
 def _place_problem(
@@ -132,19 +143,23 @@ def _place_problem(
 
 
 def _closed_ports(
-    wanted: FileSystem, interface: Interface, network: NetworkFacts
+    wanted: FileSystem, interface: Interface, network: NetworkFacts, *, with_lists: bool
 ) -> list[tuple[int, int]]:
     """Return the required port ranges that no rule of the interface's groups opens.
 
-    Return [] if all are open. A rule counts if it allows the instances' security group, a prefix
-    list, or address blocks that include all subnets of the instances.
+    Return [] if all are open. A rule counts if it allows the instances' security group, address
+    blocks that include all subnets of the instances, or, `with_lists`, a prefix list.
     """
     rules = [rule for name in interface.groups for rule in network.rules.get(name, ())]
     open_to_us = [
         rule
         for rule in rules
         if rule.protocol in _PROTOCOLS
-        and (network.group in rule.groups or rule.has_lists or _covers(rule.blocks, network))
+        and (
+            network.group in rule.groups
+            or (with_lists and rule.has_lists)
+            or _covers(rule.blocks, network)
+        )
     ]
     return [
         (first, last)

@@ -11,14 +11,19 @@ from infra.aws.policy_statements import Condition, Statement, make_statement
 from infra.aws.settings import Network
 from provisioner.clouds.provider import CLUSTER_TAG
 
+LAUNCH_ACTIONS = ("ec2:CreateFleet", "ec2:RunInstances")
 _SPOT_ROLES = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleForEC2Fleet"}
 
 
-def instance_management(names: Names, network: Network | None) -> list[Statement]:
+def instance_management(
+    names: Names, network: Network | None, reservations: Sequence[str] = ()
+) -> list[Statement]:
     """Return the statements for launching, watching and terminating the cluster's instances.
 
     - Launch and terminate instances with the cluster's tag, in `network`, or if None in the stack's
       own network.
+    - Launch instances into the capacity reservations `reservations`, and into no others. Each is
+      the id of a reservation, or the ARN of a resource group of reservations.
     - Create, tag and delete the cluster's launch templates.
     - Read EC2's lists and prices, the consoles of the cluster's instances, and AWS's public
       parameters with the ids of images.
@@ -27,7 +32,7 @@ def instance_management(names: Names, network: Network | None) -> list[Statement
     """
     requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.cluster}}
-    launch = ["ec2:CreateFleet", "ec2:RunInstances"]
+    launch = LAUNCH_ACTIONS
     created = _arns(names, "fleet/*", "instance/*", "volume/*")
     templates = _arns(names, "launch-template/*")
     creators = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
@@ -37,6 +42,7 @@ def instance_management(names: Names, network: Network | None) -> list[Statement
         make_statement("LaunchFromOwnTemplates", launch, templates, owned),
         make_statement("LaunchWith", launch, _launch_resources(names)),
         _network_statement(names, network, launch, owned),
+        *_reservation_statement(names, launch, reservations),
         make_statement("MakeTemplates", ["ec2:CreateLaunchTemplate"], templates, requested),
         make_statement(
             "TagWhatIsMade",
@@ -72,6 +78,37 @@ def instance_management(names: Names, network: Network | None) -> list[Statement
     ]
 
 
+def dry_launches(names: Names, network: Network | None) -> list[Statement]:
+    """Return the statements that let the deployer ask EC2 whether the tick's launches are allowed.
+
+    The statements are the tick's own about launches, for any capacity reservation. IAM does not
+    distinguish requests with DryRun from launches.
+    """
+    reservations = [
+        names.shared_ec2_arn("capacity-reservation/*"),
+        f"arn:aws:resource-groups:{names.region}:{names.account}:group/*",
+    ]
+    return [
+        *(item for item in instance_management(names, network) if item["Sid"] in _DRY_LAUNCHES),
+        make_statement("LaunchReserved", LAUNCH_ACTIONS, reservations),
+        make_statement("ExplainDenials", ["sts:DecodeAuthorizationMessage"], ["*"]),
+    ]
+
+
+# The statements about launches, and about launch templates and tags that launches make.
+_DRY_LAUNCHES = frozenset(
+    {
+        "LaunchTagged",
+        "LaunchFromOwnTemplates",
+        "LaunchWith",
+        "LaunchInOwnNetwork",
+        "LaunchInGivenNetwork",
+        "MakeTemplates",
+        "TagWhatIsMade",
+        "GiveInstancesTheirRole",
+        "FindImages",
+    }
+)
 # Actions that accept no resource in a policy.
 _DESCRIBE = (
     "ec2:DescribeCapacityReservations",
@@ -98,9 +135,21 @@ def _launch_resources(names: Names) -> list[str]:
         "spot-instances-request/*",
         f"placement-group/{names.cluster}-gangs-*",
     )
-    reservations = f"arn:aws:resource-groups:{names.region}:{names.account}:group/*"
-    shared = names.shared_ec2_arn("capacity-reservation/*")
-    return [*public, *_arns(names, *own), shared, reservations]
+    return [*public, *_arns(names, *own)]
+
+
+def _reservation_statement(
+    names: Names, launch: Sequence[str], reservations: Sequence[str]
+) -> list[Statement]:
+    """Return a list of the statement that allows `launch` into reservations; [] without any.
+
+    EC2 chooses a reservation from a group. Therefore a group allows all reservations that are
+    shared with the account. Instances get into a reservation only by its id or its group.
+    """
+    groups = [name for name in reservations if name.startswith("arn:")]
+    ids = ["*"] if groups else [name for name in reservations if name not in groups]
+    arns = [names.shared_ec2_arn(f"capacity-reservation/{name}") for name in ids]
+    return [make_statement("LaunchReserved", launch, [*arns, *groups])] if arns else []
 
 
 def _network_statement(
@@ -115,10 +164,14 @@ def _network_statement(
         return make_statement(
             "LaunchInOwnNetwork", launch, _arns(names, "security-group/*", "subnet/*"), owned
         )
+    return make_statement("LaunchInGivenNetwork", launch, _given_places(names, network))
+
+
+def _given_places(names: Names, network: Network) -> list[str]:
+    """Return the ARNs of the group and the subnets of `network`, which any account may own."""
     subnets = [f"subnet/{subnet}" for subnet in network.subnets.values()]
     places = [f"security-group/{network.security_group}", *subnets]
-    arns = [names.shared_ec2_arn(place) for place in places]
-    return make_statement("LaunchInGivenNetwork", launch, arns)
+    return [names.shared_ec2_arn(place) for place in places]
 
 
 def _spot_roles(names: Names) -> list[Statement]:

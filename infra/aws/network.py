@@ -12,6 +12,7 @@ import pulumi
 import pulumi_aws as aws
 
 from infra.aws.scope import Scope
+from infra.aws.settings import Settings
 
 CIDR = ipaddress.ip_network("10.77.0.0/16")
 SUBNET_BITS = 20
@@ -36,7 +37,7 @@ def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
         "security_group": group,
         "instance_profile": instance_profile.arn,
         "placement_groups": _make_placement_groups(scope, subnets),
-        **_instance_defaults(scope),
+        **instance_defaults(scope.settings),
     }
     return pulumi.Output.json_dumps(description)
 
@@ -56,12 +57,11 @@ def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]
     return {zone: group.name for zone, group in groups.items()}
 
 
-def _instance_defaults(scope: Scope) -> dict[str, Any]:
+def instance_defaults(settings: Settings) -> dict[str, Any]:
     """Return the set values among the settings that apply to every instance.
 
     The keys are `public_ip` (only False), `session_manager` (only True), `kms_key` and `tags`.
     """
-    settings = scope.settings
     return {
         **({"public_ip": False} if settings.private_subnets else {}),
         **({"session_manager": True} if settings.session_manager else {}),

@@ -9,7 +9,15 @@ from infra.aws.policy_statements import Document, Statement, make_document, make
 from infra.aws.settings import Network
 
 STORAGE_SECONDS_MAX = 3600
-SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+# The permissions of AWS's own policy AWSCloud9SSMInstanceProfile, which is for sessions only. The
+# usual AmazonSSMManagedInstanceCore also allows to read every parameter of the account.
+SESSION_ACTIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
 
 _READ_ROWS = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
 # DynamoDB authorizes a transaction by the permissions of the single operations.
@@ -72,13 +80,14 @@ def advance(names: Names) -> Document:
     return make_document(*_rows(names), *_stream(names))
 
 
-def tick(names: Names, network: Network | None) -> Document:
+def tick(names: Names, network: Network | None, reservations: Sequence[str] = ()) -> Document:
     """Return the tick's permissions.
 
     The tick may read and write rows, read the stream and the configuration, store the code of
     agents, and invoke INVOKED_BY_TICK. Failed records may be sent to the dead-letter queue. The
     tick may launch and terminate this cluster's instances, with all that `instance_management`
     allows. `network` is the existing network of instances; None for the stack's own network.
+    `reservations` are the capacity reservations of the pools, by id or by the ARN of a group.
     """
     return make_document(
         *_rows(names),
@@ -90,17 +99,17 @@ def tick(names: Names, network: Network | None) -> Document:
         make_statement(
             "Wake", ["lambda:InvokeFunction"], [*map(names.live_function_arn, INVOKED_BY_TICK)]
         ),
-        *instance_management(names, network),
+        *instance_management(names, network, reservations),
     )
 
 
-def launcher(names: Names, network: Network) -> Document:
+def launcher(names: Names, network: Network, reservations: Sequence[str] = ()) -> Document:
     """Return the permissions of the role with which a function in another cloud launches instances.
 
     The role may launch and terminate this cluster's instances in `network`, with all that
-    `instance_management` allows, and nothing else.
+    `instance_management` allows, and nothing else. `reservations` are as in `tick`.
     """
-    return make_document(*instance_management(names, network))
+    return make_document(*instance_management(names, network, reservations))
 
 
 def google_trust(subject: str, audience: str) -> Document:
@@ -147,11 +156,12 @@ def spot_notice(names: Names) -> Document:
     )
 
 
-def checkpoint_gc(names: Names) -> Document:
+def checkpoint_gc(names: Names, *, purges: bool = False) -> Document:
     """Return the permissions of `checkpoint_gc`.
 
     The function may read and write rows, read, list and delete objects in both buckets, and find
-    and abort unfinished uploads of checkpoints.
+    and abort unfinished uploads of checkpoints. With `purges`, the function may also delete
+    versions of checkpoints, which nobody can restore.
     """
     return make_document(
         *_rows(names),
@@ -166,7 +176,17 @@ def checkpoint_gc(names: Names) -> Document:
         make_statement(
             "Uploads", ["s3:ListBucketMultipartUploads"], [bucket_arn(names.checkpoints)]
         ),
+        *(_version_deletion(names) if purges else []),
     )
+
+
+def _version_deletion(names: Names) -> list[Statement]:
+    """Return the statements for listing and deleting versions in the bucket of checkpoints."""
+    bucket = bucket_arn(names.checkpoints)
+    return [
+        make_statement("Purge", ["s3:DeleteObjectVersion"], [f"{bucket}/*"]),
+        make_statement("PurgeList", ["s3:ListBucketVersions"], [bucket]),
+    ]
 
 
 def suggest(names: Names) -> Document:
@@ -198,6 +218,12 @@ def instance(names: Names) -> Document:
     """
     code = [bucket_arn(f"{names.objects}/agent-code/*")]
     return make_document(make_statement("FetchCode", ["s3:GetObject"], code))
+
+
+def sessions() -> Statement:
+    """Return the statement that lets an instance's agent of Systems Manager open sessions."""
+    # The channels accept no resource in a policy, and an instance's id is unknown here.
+    return make_statement("Sessions", SESSION_ACTIONS, ["*"])
 
 
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:

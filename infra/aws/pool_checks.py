@@ -43,6 +43,16 @@ def pool_types(cluster: ClusterConfig) -> frozenset[str]:
     )
 
 
+def journal_groups(cluster: ClusterConfig) -> list[str]:
+    """Return the sorted CloudWatch log groups that AWS pools name for agents' journals."""
+    return sorted({provider.log_group for _, provider in aws_pools(cluster)} - {""})
+
+
+def capacity_reservations(cluster: ClusterConfig) -> list[str]:
+    """Return the sorted capacity reservations that AWS pools name, by id or by ARN of a group."""
+    return sorted({provider.capacity_reservation for _, provider in aws_pools(cluster)} - {""})
+
+
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     """Return a line for each problem of the cluster's pools; [] if all can run in the stack.
 

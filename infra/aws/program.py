@@ -184,6 +184,15 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
     return deployer.render_policy(settings)
 
 
+def launch_policy(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return as JSON the policy that the check needs to ask EC2 about the pools' launches.
+
+    AWS is not called. Raise SettingsInvalid if the settings are invalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return json.dumps(deployer.launch_policy(settings), indent=1) + "\n"
+
+
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """Stop the tick, terminate the team's instances and delete the launch templates.
 
@@ -289,4 +298,5 @@ PROGRAM = StackProgram(
     archives=ARCHIVES,
     terraform=PROVIDER,
     complete_config=complete_stack_config,
+    launch_policy=launch_policy,
 )

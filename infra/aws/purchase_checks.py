@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from control_plane.aws import default_image
 from control_plane.aws.pool_provider import AwsProvider
-from control_plane.aws.vcpu_quotas import VcpuQuota, quota_url, vcpu_quota
+from control_plane.aws.vcpu_quotas import VcpuQuota, quota_url, quotas_url, vcpu_quota
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.gpu_models import ImageProblem, find_gpu_model
 from control_plane.fleet.records import Market
@@ -203,16 +203,24 @@ def _quota_findings(
     """Yield a finding for each vCPU quota that the purchases count against.
 
     A quota below the smallest instance is an error, and a quota below the pools' maximum a warning.
-    Skip capacity blocks, which count against no quota. Yield nothing if the types are Unknown.
+    Skip capacity blocks, which count against no quota. A type without a known quota is a warning.
+    Yield nothing if the types are Unknown, about which each pool has a warning.
     """
     if isinstance(facts.types, Unknown):
         return
     users: dict[VcpuQuota, list[Purchase]] = {}
+    unknown: set[str] = set()
     for purchase in purchases:
         quota = vcpu_quota(purchase.instance_type, Market(purchase.market))
         is_counted = purchase.usage_class != CAPACITY_BLOCK
         if quota is not None and is_counted and purchase.instance_type in facts.types:
             users.setdefault(quota, []).append(purchase)
+        elif quota is None and is_counted:
+            unknown.add(f"{purchase.instance_type} {purchase.usage_class}")
+    for name in sorted(unknown):
+        text = "could not be checked: AWS's guide names no vCPU quota for this type and market"
+        remedy = f"look for the quota at {quotas_url('ec2', settings.region)}"
+        yield Finding(Level.WARNING, f"quota of {name}", text, remedy)
     for quota, counted_purchases in users.items():
         fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))
         subject = f"quota {quota.code}"

@@ -13,7 +13,12 @@ from infra.aws.account_facts import Clients
 from infra.aws.account_reader import aws_clients
 from infra.aws.instance_ends import end_own_parts, list_instances
 from infra.aws.names import Names
-from infra.aws.pool_checks import aws_pools, find_place_problems
+from infra.aws.pool_checks import (
+    aws_pools,
+    capacity_reservations,
+    find_place_problems,
+    journal_groups,
+)
 from infra.aws.remote_leftovers import find_remote_leftovers
 from infra.aws.remote_pools import find_pool_findings
 from infra.aws.settings import Network, Settings, parse_region
@@ -183,9 +188,17 @@ class AwsRemoteAccount:
             ) from None
 
     def _roles(self, cluster: ClusterConfig) -> RemoteRoles:
-        """Return the roles of the account, with the log groups that AWS pools of `cluster` name."""
-        groups = {provider.log_group for _, provider in aws_pools(cluster)} - {""}
-        return RemoteRoles(self._names, self._network, self._launcher, tuple(sorted(groups)))
+        """Return the roles of the account.
+
+        The roles may use the log groups and reservations that AWS pools of `cluster` name.
+        """
+        return RemoteRoles(
+            self._names,
+            self._network,
+            self._launcher,
+            tuple(journal_groups(cluster)),
+            tuple(capacity_reservations(cluster)),
+        )
 
 
 def open_remote_account(value: object, launcher: Launcher) -> AwsRemoteAccount:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from control_plane.config.pools import ClusterConfig
-from infra.aws.account_checks import check_disks, check_launch
+from infra.aws.account_checks import check_disks
 from infra.aws.account_facts import Clients
 from infra.aws.account_reader import read_pools
+from infra.aws.launch_checks import check_launches
 from infra.aws.pool_checks import aws_pools
 from infra.aws.purchase_checks import check_pools
 from infra.aws.settings import Settings
@@ -30,7 +31,7 @@ def find_pool_findings(
     found = [
         *check_pools(settings, cluster, facts),
         *check_disks(facts, "", remedy),
-        *check_launch(cluster, facts),
+        *check_launches(settings, cluster, facts),
     ]
     # Without the account, a subject such as `disks` could belong to either cloud.
     return [

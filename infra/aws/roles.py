@@ -34,20 +34,22 @@ class Roles:
     """The role for pulling images of `image_repositories`, if set."""
 
 
-def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
+def make_roles(
+    scope: Scope, journal_groups: Sequence[str] = (), reservations: Sequence[str] = ()
+) -> Roles:
     """Create and return all roles of a stack, with policies.
 
     The role of instances identifies an instance and may fetch the agent's code. It may also use
     `kms_key` for data in S3, open Systems Manager sessions and write to the CloudWatch groups
-    `journal_groups`, as far as these are set.
+    `journal_groups`, as far as these are set. The tick may launch into the capacity `reservations`.
     """
     names, settings = scope.names, scope.settings
     documents = {
         "api": trial_policies.with_sessions(policies.api(names), _trial_roles(settings)),
         "advance": policies.advance(names),
-        "tick": policies.tick(names, settings.network),
+        "tick": policies.tick(names, settings.network, reservations),
         "spot_notice": policies.spot_notice(names),
-        "checkpoint_gc": policies.checkpoint_gc(names),
+        "checkpoint_gc": policies.checkpoint_gc(names, purges=settings.purges_versions),
         "suggest": policies.suggest(names),
     }
     trust = policies.service_trust("lambda.amazonaws.com")
@@ -69,14 +71,9 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
     more = trial_policies.data_key_use(names, key) if key else []
     if journal_groups:
         more = [*more, policies.journal(names, journal_groups)]
-    _make_policy(scope, "instance", instance, add_statements(policies.instance(names), more))
     if settings.session_manager:
-        aws.iam.RolePolicyAttachment(
-            "instance",
-            role=instance.name,
-            policy_arn=policies.SESSION_MANAGER,
-            opts=scope.options(),
-        )
+        more = [*more, policies.sessions()]
+    _make_policy(scope, "instance", instance, add_statements(policies.instance(names), more))
     profile = aws.iam.InstanceProfile(
         "instance",
         name=names.role("instance"),

@@ -66,6 +66,10 @@ class Settings:
     """The functions' processor, one of ARCHITECTURES."""
     protect: bool = True
     """Whether AWS refuses to delete the table, and buckets that are not empty."""
+    deleted_checkpoint_days: int = 7
+    """The days for which the bucket of checkpoints keeps deleted and replaced files; 0 for none."""
+    purge_checkpoints: bool = True
+    """Whether files that the cluster's collector deletes are deleted for good at once."""
     log_days: int = 14
     """The days for which logs are kept."""
     tracing: bool = False
@@ -127,6 +131,11 @@ class Settings:
     """The field `ca_certificates` of each pool on AWS that names none."""
     other_clouds: Mapping[str, Any] = field(default_factory=dict)
     """The description of the remote account in each other cloud, by the cloud's name."""
+
+    @property
+    def purges_versions(self) -> bool:
+        """Whether the bucket of checkpoints keeps versions that the collector deletes for good."""
+        return self.deleted_checkpoint_days > 0 and self.purge_checkpoints
 
     @property
     def names(self) -> Names:
@@ -344,6 +353,8 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "suggestArchive": _parse_path,
     "architecture": _text_parser("|".join(ARCHITECTURES), " or ".join(ARCHITECTURES)),
     "protect": _parse_bool,
+    "deletedCheckpointDays": _number_parser(0, 365),
+    "purgeCheckpoints": _parse_bool,
     "logDays": _parse_log_days,
     "tracing": _parse_bool,
     "requestsPerSecond": _number_parser(1, 10_000),

@@ -5,7 +5,6 @@ from typing import Any
 
 import pulumi
 
-from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.pools import check_cluster
 from infra.aws.alarms import make_alarms, make_dead_letters
 from infra.aws.events import connect_events
@@ -13,6 +12,7 @@ from infra.aws.front import make_front
 from infra.aws.functions import describe_deployment, make_aliases, make_functions
 from infra.aws.gateway import api_url, make_api, make_domain, route_requests
 from infra.aws.network import make_network
+from infra.aws.pool_checks import capacity_reservations, journal_groups
 from infra.aws.roles import Roles, make_roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
@@ -23,6 +23,7 @@ from infra.aws.storage import (
     put_configuration,
 )
 from infra.remote_settings import describe_deployed, describe_remote_accounts
+from lambdas.deployed_adapters import PURGE_VARIABLE
 from lambdas.other_clouds import VARIABLE
 
 
@@ -47,7 +48,8 @@ class TeamStack(pulumi.ComponentResource):
         table, buckets, api = make_table(scope), make_buckets(scope), make_api(scope)
         put_configuration(scope, buckets["objects"], cluster_config)
         grant_key_to_spot_market(scope)
-        roles = make_roles(scope, _journal_groups(cluster_config))
+        cluster = check_cluster(cluster_config)
+        roles = make_roles(scope, journal_groups(cluster), capacity_reservations(cluster))
         front = make_front(scope, api) if settings.web_acl else None
         url = api_url(scope, api, front)
         has_other_name = bool(settings.domain or settings.web_acl)
@@ -90,14 +92,6 @@ class TeamStack(pulumi.ComponentResource):
         self.register_outputs(self.outputs)
 
 
-def _journal_groups(cluster_config: str) -> list[str]:
-    """Return the sorted CloudWatch log groups that AWS pools name for agents' journals."""
-    providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
-    return sorted(
-        {provider.log_group for provider in providers if isinstance(provider, AwsProvider)} - {""}
-    )
-
-
 def _sha256(text: str) -> str:
     """Return the SHA-256 of a text in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -106,11 +100,12 @@ def _sha256(text: str) -> str:
 def _function_settings(
     scope: Scope, roles: Roles, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of the functions `api` and `tick`, by function.
+    """Return the additional environment variables of functions, by function.
 
     The API gets the roles for storage, instances and trials, the key and the digest of the origin's
     secret. The tick gets the names of the functions that the tick starts, and `network`. Both get
-    the remote accounts. Variables of unset settings are left out.
+    the remote accounts. The function `checkpoint_gc` learns whether it purges versions. Variables
+    of unset settings are left out.
 
     Args:
         network: the JSON that `make_network` returns.
@@ -125,6 +120,7 @@ def _function_settings(
             **_trial_grants(scope.settings, roles),
             **_other_clouds(scope.settings),
         },
+        **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),
         "tick": {
             "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
             "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),

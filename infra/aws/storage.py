@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pulumi_aws as aws
 
@@ -49,12 +49,14 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
     """Create and return the private buckets `objects` and `checkpoints`.
 
     The buckets block public access, require TLS, encrypt objects and abort unfinished multipart
-    uploads after a day. Without the setting `protect`, deleting the stack deletes their objects.
+    uploads after a day. The bucket of checkpoints keeps deleted and replaced objects for
+    `deleted_checkpoint_days`. Without the setting `protect`, deleting the stack deletes the objects
+    with all versions.
     """
-    names = scope.names
+    names, days = scope.names, scope.settings.deleted_checkpoint_days
     return {
         "objects": _make_bucket(scope, "objects", names.objects),
-        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints),
+        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints, version_days=days),
     }
 
 
@@ -70,8 +72,11 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
     )
 
 
-def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
-    """Create and return a private bucket with all protections of `make_buckets`."""
+def _make_bucket(scope: Scope, name: str, bucket_name: str, version_days: int = 0) -> Any:
+    """Create and return a private bucket with all protections of `make_buckets`.
+
+    With `version_days`, the bucket keeps deleted and replaced objects as versions for these days.
+    """
     bucket = aws.s3.Bucket(
         name,
         bucket=bucket_name,
@@ -100,28 +105,56 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
         rules=[_encryption_rule(scope.settings.kms_key)],
         opts=scope.options(),
     )
-    aws.s3.BucketLifecycleConfiguration(
+    versioning = []
+    if version_days:
+        versioning.append(
+            aws.s3.BucketVersioning(
+                name,
+                bucket=bucket.id,
+                versioning_configuration={"status": "Enabled"},
+                opts=scope.options(),
+            )
+        )
+    lifecycle = aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
-        # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
-        rules=[
-            {
-                "id": "unfinished-uploads",
-                "status": "Enabled",
-                "filter": {"prefix": ""},
-                "abort_incomplete_multipart_upload": {"days_after_initiation": 1},
-            }
-        ],
-        opts=scope.options(),
+        rules=[_UNFINISHED_UPLOADS, _old_versions_rule(version_days)],
+        opts=scope.options(versioning),
     )
     aws.s3.BucketPolicy(
         name,
         bucket=bucket.id,
         policy=json.dumps(policies.tls_only(bucket_name)),
-        # S3 refuses a bucket policy while the access block is changing.
-        opts=scope.options([access_block]),
+        # S3 refuses a bucket policy while the access block is changing. Rules come before the
+        # policy, which denies requests without TLS, as emulators receive them.
+        opts=scope.options([access_block, lifecycle]),
     )
     return bucket
+
+
+# Unfinished multipart uploads of dead processes cost storage without appearing in listings.
+_UNFINISHED_UPLOADS: Final = {
+    "id": "unfinished-uploads",
+    "status": "Enabled",
+    "filter": {"prefix": ""},
+    "abort_incomplete_multipart_upload": {"days_after_initiation": 1},
+}
+
+
+def _old_versions_rule(days: int) -> dict[str, Any]:
+    """Return the rule that deletes versions that are not current for `days`, at least for a day.
+
+    The rule has no effect in a bucket that never kept versions. A bucket that no longer keeps
+    versions still has the old ones, which would cost storage for ever without the rule. Delete
+    markers without versions are deleted, too.
+    """
+    return {
+        "id": "old-versions",
+        "status": "Enabled",
+        "filter": {"prefix": ""},
+        "noncurrent_version_expiration": {"noncurrent_days": max(days, 1)},
+        "expiration": {"expired_object_delete_marker": True},
+    }
 
 
 def _encryption_rule(key: str) -> dict[str, Any]:

@@ -24,6 +24,13 @@ _NAMESAKE: Final = "it belongs to another cluster of the same name"
 
 Problems = Callable[[], Iterator[str]]
 
+# The permissions that each part of the check needs.
+_NEEDS: Final = {
+    "launcher": "iam:GetRole and iam:GetRolePolicy",
+    "instances": "iam:GetInstanceProfile and iam:GetRolePolicy",
+    "network": "ec2:DescribeSecurityGroups and ec2:DescribeSubnets",
+}
+
 
 def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
     """Return findings about the credentials, the launcher, the instances and the network.
@@ -49,7 +56,7 @@ def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
             if part == "credentials":
                 return [_missing(roles, subject, f"{_NOT_CHECKED}: {error}")]
             text = f"could not be checked: {error}"
-            remedy = "log in there with credentials that can read roles, or name a profile"
+            remedy = f"use credentials of that account that have {_NEEDS[part]}"
             found.append(Finding(Level.WARNING, subject, text, remedy))
             continue
         found += [_missing(roles, subject, problem) for problem in problems] or [

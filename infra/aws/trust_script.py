@@ -42,6 +42,8 @@ class RemoteRoles:
     """The function in the other cloud that launches the instances."""
     journal_groups: tuple[str, ...] = ()
     """The CloudWatch log groups to which the account's agents write their journals."""
+    reservations: tuple[str, ...] = ()
+    """The capacity reservations of the pools, by id or by the ARN of a resource group."""
 
     @property
     def home(self) -> str:
@@ -61,7 +63,7 @@ class RemoteRoles:
     @property
     def policy(self) -> Document:
         """The permissions of the launcher's role: to manage the cluster's instances."""
-        return policies.launcher(self.names, self.network)
+        return policies.launcher(self.names, self.network, self.reservations)
 
     @property
     def instance_trust(self) -> Document:

@@ -164,6 +164,12 @@ class Settings(BaseModel):
     """An existing image of the function `suggest`; set together with `image`."""
     protect: StrictBool = Field(default=True, description="true or false")
     """Whether Google refuses to delete the database, and buckets that are not empty."""
+    deleted_checkpoint_days: Annotated[StrictInt, Field(ge=0, le=365)] = Field(
+        default=7, description="a whole number from 0 to 365"
+    )
+    """The days for which the bucket of checkpoints keeps deleted and replaced files; 0 for none."""
+    purge_checkpoints: StrictBool = Field(default=True, description="true or false")
+    """Whether files that the cluster's collector deletes are deleted for good at once."""
     api_instances: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
         default=20, description="a whole number from 1 to 1000"
     )
@@ -246,6 +252,11 @@ class Settings(BaseModel):
         ),
     )
     """The private Artifact Registry repositories with images of trials."""
+
+    @property
+    def purges_versions(self) -> bool:
+        """Whether the bucket of checkpoints keeps versions that the collector deletes for good."""
+        return self.deleted_checkpoint_days > 0 and self.purge_checkpoints
 
     @property
     def trial_access(self) -> TrialAccess:

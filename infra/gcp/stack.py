@@ -18,6 +18,7 @@ from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
 from infra.remote_settings import describe_deployed, describe_remote_accounts
+from lambdas.deployed_adapters import PURGE_VARIABLE
 from lambdas.other_clouds import VARIABLE
 
 
@@ -119,11 +120,12 @@ def _has_logging_pools(cluster_config: str) -> bool:
 def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of the API and of the tick, by function name.
+    """Return the additional environment variables of functions, by function name.
 
     The API gets the service accounts for instances, storage and trials' access. The tick gets the
     URLs of the functions that the tick starts, and `network`, the JSON of `describe_network`. Both
-    get the remote accounts. Variables of unset settings are left out.
+    get the remote accounts. The function `checkpoint_gc` learns whether it purges versions.
+    Variables of unset settings are left out.
     """
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
@@ -136,6 +138,7 @@ def _function_settings(
             **granted,
             **others,
         },
+        **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),
         "tick": {
             "DETCLOUD_GC_URL": names.url("checkpoint_gc"),
             "DETCLOUD_SUGGEST_URL": names.url("suggest"),

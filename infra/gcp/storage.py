@@ -104,18 +104,21 @@ def _make_fields(
 def make_buckets(scope: Scope) -> Mapping[str, Any]:
     """Create and return the private buckets `objects` and `checkpoints`.
 
-    The buckets prevent public access, abort unfinished multipart uploads after a day, and do not
-    keep deleted objects. Sources of images are deleted after SOURCE_DAYS. Without the setting
-    `protect`, deleting the stack deletes all objects.
+    The buckets prevent public access, and abort unfinished multipart uploads after a day. The
+    bucket of checkpoints keeps deleted and replaced objects for `deleted_checkpoint_days`. Sources
+    of images are deleted after SOURCE_DAYS. Without the setting `protect`, deleting the stack
+    deletes all objects.
     """
-    names = scope.names
+    names, days = scope.names, scope.settings.deleted_checkpoint_days
     old_sources = {
         "action": {"type": "Delete"},
         "condition": {"age": SOURCE_DAYS, "matches_prefixes": [SOURCES]},
     }
     return {
         "objects": _make_bucket(scope, "objects", names.objects, old_sources),
-        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints),
+        "checkpoints": _make_bucket(
+            scope, "checkpoints", names.checkpoints, _old_versions_rule(days), keeps=days > 0
+        ),
     }
 
 
@@ -131,8 +134,25 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
     )
 
 
-def _make_bucket(scope: Scope, name: str, bucket_name: str, *rules: Mapping[str, Any]) -> Any:
-    """Create and return a private bucket, with further lifecycle `rules`."""
+def _old_versions_rule(days: int) -> dict[str, Any]:
+    """Return the rule that deletes versions that are not live for `days`, at least for a day.
+
+    A bucket that no longer keeps versions still has the old ones, which would cost storage for ever
+    without the rule.
+    """
+    return {
+        "action": {"type": "Delete"},
+        "condition": {"days_since_noncurrent_time": max(days, 1), "with_state": "ARCHIVED"},
+    }
+
+
+def _make_bucket(
+    scope: Scope, name: str, bucket_name: str, *rules: Mapping[str, Any], keeps: bool = False
+) -> Any:
+    """Create and return a private bucket, with further lifecycle `rules`.
+
+    With `keeps`, the bucket keeps deleted and replaced objects as versions.
+    """
     settings = scope.settings
     # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
     unfinished = {
@@ -149,8 +169,10 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str, *rules: Mapping[str,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
         force_destroy=not settings.protect,
-        # Checkpoints are large and deleted on purpose, so deleted objects must not cost storage.
+        # Nobody can delete a soft-deleted object before its time, so the collector's deletions
+        # would cost storage. The collector can delete versions.
         soft_delete_policy={"retention_duration_seconds": 0},
+        versioning={"enabled": keeps},
         lifecycle_rules=[unfinished, *rules],
         encryption=key,
         labels=scope.labels,

@@ -204,8 +204,8 @@ class MarkedStores(Stores):
 
     enter: Enter = lambda phase: None
 
-    def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
-        files: Any = _MarkedFiles(super().checkpoint_files(experiment_id), self.enter)
+    def checkpoint_files(self, experiment_id: int, *, purge: bool = False) -> CheckpointFiles:
+        files: Any = _MarkedFiles(super().checkpoint_files(experiment_id, purge=purge), self.enter)
         return files  # type: ignore[no-any-return]
 
 

@@ -148,6 +148,11 @@ def _lifecycle(on: EmulatorMaker, inputs: Inputs) -> Made:
     return _of_bucket(operation, "LifecycleConfiguration")(on, inputs)
 
 
+def _versioning(on: EmulatorMaker, inputs: Inputs) -> Made:
+    given = {"bucket": inputs["bucket"], **inputs["versioningConfiguration"]}
+    return _of_bucket("put_bucket_versioning", "VersioningConfiguration")(on, given)
+
+
 def _object(on: EmulatorMaker, inputs: Inputs) -> Made:
     on.call("s3", "put_object", capitalize_names(rename_keys(inputs, content="body")))
     return inputs["key"], {}
@@ -401,6 +406,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
         _encryption
     ),
+    "aws:s3/bucketVersioning:BucketVersioning": _versioning,
     "aws:s3/bucket:Bucket": _bucket,
     "aws:sns/topic:Topic": _topic,
     "aws:sns/topicPolicy:TopicPolicy": _topic_policy,

@@ -4,7 +4,7 @@ A package that a function lacks is therefore missing here, too.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from tests.emulators.server import free_port, require_program, serving
@@ -38,7 +39,7 @@ class Ministack:
 @lru_cache(maxsize=100)
 def _client(url: str, key: str, secret: str, service: str, **named: Any) -> Any:
     options = {"read_timeout": ANSWER_SECONDS_MAX, **named}
-    return boto3.client(
+    client = boto3.client(
         service,
         endpoint_url=url,
         region_name=REGION,
@@ -46,6 +47,18 @@ def _client(url: str, key: str, secret: str, service: str, **named: Any) -> Any:
         aws_secret_access_key=secret,
         config=Config(retries={"total_max_attempts": 1}, **options),
     )
+    if service == "ec2":
+        client.meta.events.register("before-call.ec2", _answer_dry_run)
+    return client
+
+
+def _answer_dry_run(params: Mapping[str, Any], **_: Any) -> tuple[AWSResponse, Any] | None:
+    """Answer a request with DryRun in the emulator's place, which would carry the request out."""
+    if params["body"].get("DryRun") != "true":
+        return None
+    text = "Request would have succeeded, but DryRun flag is set."
+    answer = {"Error": {"Code": "DryRunOperation", "Message": text}}
+    return AWSResponse("", 412, {}, None), answer
 
 
 @contextmanager

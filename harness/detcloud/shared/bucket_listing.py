@@ -28,9 +28,14 @@ def list_below(bucket: ListedBucket, prefix: str) -> Iterator[tuple[str, int]]:
     are passed on.
     """
     for key, size in bucket.list_objects(prefix):
-        if not key.startswith(prefix):
-            raise BucketError(
-                f"{bucket.place} lists {key!r:.200} below {prefix!r:.200}: the store has an error, "
-                "and nothing that it lists can be relied on"
-            )
+        check_listed(bucket.place, prefix, key)
         yield key, size
+
+
+def check_listed(place: object, prefix: str, key: str) -> None:
+    """Raise BucketError if a store at `place` listed a key that is not below the prefix."""
+    if not key.startswith(prefix):
+        raise BucketError(
+            f"{place} lists {key!r:.200} below {prefix!r:.200}: the store has an error, "
+            "and nothing that it lists can be relied on"
+        )

@@ -34,6 +34,7 @@ from detcloud.shared.gcs_reading import (
     generation_of,
 )
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
+from detcloud.shared.gcs_versions import GcsVersions
 from detcloud.shared.google_packages import offer_google_packages
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
@@ -358,6 +359,11 @@ class GcsBucket:
         if found is None:
             return None
         return int(found.size), base64.b64decode(found.md5_hash or "").hex()
+
+    @property
+    def versions(self) -> GcsVersions:
+        """The versions of the bucket's objects, if the bucket keeps versions."""
+        return GcsVersions(self._client, self._bucket, self._key_prefix, self.place, self._limits)
 
     def abort_uploads(self, prefix: str) -> None:
         """Do nothing. `prefix` is ignored.

@@ -31,6 +31,7 @@ from detcloud.shared.s3_features import Feature, StoreFeatures
 from detcloud.shared.s3_limits import S3_LIMITS, S3Limits
 from detcloud.shared.s3_reading import ObjectReader
 from detcloud.shared.s3_requests import S3Requests
+from detcloud.shared.s3_versions import S3Versions
 from detcloud.shared.s3_writing import ObjectWriter
 from detcloud.shared.transfers import (
     PART_BYTES,
@@ -196,6 +197,11 @@ class Bucket:
         """
         with self._requests.translate_errors(key):
             self._client.delete_object(**self._requests.arguments(key))
+
+    @property
+    def versions(self) -> S3Versions:
+        """The versions of the bucket's objects, if the bucket keeps versions."""
+        return S3Versions(self._requests)
 
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with the prefix, and delete the parts.

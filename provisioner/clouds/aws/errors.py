@@ -11,6 +11,7 @@ from typing import Final
 
 from control_plane.fleet.records import ErrorKind
 from detcloud.shared.masking import MASK
+from provisioner.clouds.aws.refusals import explain_refusal
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -119,6 +120,8 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
     """Return the CloudError for an EC2 error code, with a text for users; raise nothing.
 
+    The text of a refusal that administrators or settings can lift ends with the remedy.
+
     The prefixes `Client.` and `Server.` do not matter, and an unlisted code `Code.Detail` counts as
     `Code`. For any other code, the error is an OutcomeUnknown if the HTTP `status` is 500 or above,
     else a plain CloudError. The status does not matter for listed codes.
@@ -127,7 +130,9 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
     cls = _error_class(code)
     if cls is None:
         cls = OutcomeUnknown if status >= 500 else CloudError
-    return cls(error_text(code, message))
+    text = error_text(code, message)
+    refusal = explain_refusal(code, message)
+    return cls(f"{text} ({refusal.remedy})" if refusal else text)
 
 
 def is_caller_refused(code: str) -> bool:

@@ -208,12 +208,16 @@ def _root_disk(settings: Ec2Settings) -> dict[str, Any]:
 
 
 def _reserved_capacity(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
-    """Return the template's fields for the pool's reserved capacity.
+    """Return the template's fields about capacity reservations.
 
-    Return an empty dict for a spot request, or if the settings have no reservation. The fields name
-    the reservation, and the market if the reservation is a capacity block.
+    The fields name the pool's reservation, and the market if the reservation is a capacity block.
+    Without a reservation in the settings, the fields keep instances out of all reservations. Return
+    an empty dict for a spot request of a pool with a reservation.
     """
-    if not settings.capacity_reservation or request.offering.market is not Market.ON_DEMAND:
+    if not settings.capacity_reservation:
+        # Without this field, EC2 fills any open reservation of the account with the same type.
+        return {"CapacityReservationSpecification": {"CapacityReservationPreference": "none"}}
+    if request.offering.market is not Market.ON_DEMAND:
         return {}
     target = {"CapacityReservationTarget": _reservation(settings.capacity_reservation)}
     fields: dict[str, Any] = {"CapacityReservationSpecification": target}

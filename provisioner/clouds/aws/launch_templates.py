@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import botocore.exceptions as sdk
 from botocore.parsers import ResponseParserError
@@ -57,28 +58,37 @@ class LaunchTemplates:
             ClientError, BotoCoreError, ResponseParserError: EC2 refuses the template or the image,
                 or does not answer.
         """
-        data = launch_template_data(
-            request, settings, self._user_data(request), self._root_device(settings.image_id)
-        )
-        name = launch_template_name(request, data)
+        creation = self.template_request(request, settings)
+        name: str = creation["LaunchTemplateName"]
         if name in self._known:
             return name
-        pool = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool}
-        custom = {tag.key: tag.value for tag in settings.custom_tags}
-        tags = {"ResourceType": "launch-template", "Tags": ec2_tags({**custom, **pool})}
         try:
             # The name makes the call safe to repeat. EC2 would match a client token also with a
             # template that has been deleted since.
-            self._api.create_launch_template(
-                LaunchTemplateName=name, LaunchTemplateData=data, TagSpecifications=[tags]
-            )
+            self._api.create_launch_template(**creation)
         except sdk.ClientError as error:
             if error_code(error) != _ALREADY_EXISTS:
                 raise
         else:
-            self._delete_former_templates(pool, name)
+            self._delete_former_templates(_pool_tags(request), name)
         self._known.add(name)
         return name
+
+    def template_request(self, request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
+        """Return the parameters of CreateLaunchTemplate for the request's launch template.
+
+        EC2 is asked once for each image with an id. Raises the errors of `ensure_template`.
+        """
+        data = launch_template_data(
+            request, settings, self._user_data(request), self._root_device(settings.image_id)
+        )
+        custom = {tag.key: tag.value for tag in settings.custom_tags}
+        tags = {**custom, **_pool_tags(request)}
+        return {
+            "LaunchTemplateName": launch_template_name(request, data),
+            "LaunchTemplateData": data,
+            "TagSpecifications": [{"ResourceType": "launch-template", "Tags": ec2_tags(tags)}],
+        }
 
     def forget_template(self, name: str) -> None:
         """Remove a template from the cache, so that the next request creates a missing template.
@@ -128,3 +138,8 @@ class LaunchTemplates:
                 raise ConfigurationError(text)
             self._root_devices[image] = images[0].get("RootDeviceName", ROOT_DEVICE_DEFAULT)
         return self._root_devices[image]
+
+
+def _pool_tags(request: IntentRow) -> dict[str, str]:
+    """Return the tags of the cluster and of the pool, which select the pool's launch templates."""
+    return {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool}

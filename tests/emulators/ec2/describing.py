@@ -12,6 +12,8 @@ from tests.emulators.ec2.region import ACCOUNT, Params, Region, Result, Template
 
 _ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})\Z")
 
+# All subnets of a region are in one network.
+VPC = "vpc-00000000000000001"
 T = TypeVar("T")
 Fields = Mapping[str, Callable[[T], str | None]]
 
@@ -156,7 +158,12 @@ def describe_subnets(region: Region, params: Params) -> Result:
     }
     page, more = _page(_apply_filters(names, params, fields, lambda item: {}), params, region)
     subnets = [
-        {"SubnetId": item, "AvailabilityZone": region.subnets[item], "State": "available"}
+        {
+            "SubnetId": item,
+            "AvailabilityZone": region.subnets[item],
+            "State": "available",
+            "VpcId": VPC,
+        }
         for item in page
     ]
     return {"Subnets": subnets, **more}
@@ -176,11 +183,19 @@ def describe_images(region: Region, params: Params) -> Result:
     for name in params.get("ImageIds") or []:
         if not name.startswith("ami-"):
             raise Ec2Error("InvalidAMIID.Malformed", f'Invalid id: "{name}" (expecting "ami-...")')
-        if name not in region.images:
+        hidden = region.refused_images if region.allowed_images == "enabled" else ()
+        if name not in region.images or name in hidden:
             raise Ec2Error("InvalidAMIID.NotFound", f"The image id '[{name}]' does not exist")
     names = params.get("ImageIds") or list(region.images)
+    is_audited = region.allowed_images != "disabled"
     images = [
-        {"ImageId": item, "RootDeviceName": region.images[item], "State": "available"}
+        {
+            "ImageId": item,
+            "RootDeviceName": region.images[item],
+            "State": "available",
+            "Architecture": "x86_64",
+            **({"ImageAllowed": item not in region.refused_images} if is_audited else {}),
+        }
         for item in names
     ]
     return {"Images": images}

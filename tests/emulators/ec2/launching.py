@@ -43,6 +43,7 @@ def create_launch_template(region: Region, params: Params) -> Result:
             code = "InvalidLaunchTemplateName.AlreadyExistsException"
             raise Ec2Error(code, "Launch template name already in use.")
         _user_data(params["LaunchTemplateData"])
+        _end_dry_run(params)
         tags = tags_for("launch-template", params.get("TagSpecifications"))
         key = f"lt-{region.number():017x}"
         data = params["LaunchTemplateData"]
@@ -72,7 +73,19 @@ def shown_template(template: Template) -> Result:
 def create_fleet(region: Region, params: Params) -> Result:
     if params.get("Type") != "instant":
         raise Ec2Error("InvalidParameterValue", "only fleets of type instant are simulated")
+    if params.get("DryRun"):
+        # EC2 checks the permissions, and that the launch templates exist.
+        for config in params["LaunchTemplateConfigs"]:
+            _template(region, config["LaunchTemplateSpecification"])
+        _end_dry_run(params)
     return region.answer_once("CreateFleet", params, lambda: _fleet(region, params))
+
+
+def _end_dry_run(params: Params) -> None:
+    """Raise the answer to a request with DryRun that passed all checks."""
+    if params.get("DryRun"):
+        text = "Request would have succeeded, but DryRun flag is set."
+        raise Ec2Error("DryRunOperation", text)
 
 
 def _fleet(region: Region, params: Params) -> Result:
@@ -167,8 +180,7 @@ def _run(region: Region, params: Params) -> Result:
     if params.get("DryRun"):
         for machine in machines:
             del region.machines[machine.id]
-        text = "Request would have succeeded, but DryRun flag is set."
-        raise Ec2Error("DryRunOperation", text)
+        _end_dry_run(params)
     now_ms = region.clock()
     return {
         "ReservationId": f"r-{region.number():017x}",
@@ -217,6 +229,8 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
         return Ec2Error("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
     image = order.data.get("ImageId", "")
     if image not in region.images and not image.startswith("resolve:ssm:/aws/service/"):
+        return Ec2Error("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
+    if region.allowed_images == "enabled" and image in region.refused_images:
         return Ec2Error("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
     if (kind, zone) in region.not_offered:
         text = f"Your requested instance type ({kind}) is not supported in your requested "
@@ -309,7 +323,11 @@ def _new_machine(region: Region, place: Place, order: Order) -> Machine:
 
 
 def _place(region: Region, data: Mapping[str, Any], override: Mapping[str, Any]) -> Place:
-    subnet = data.get("SubnetId", "")
+    interfaces = data.get("NetworkInterfaces") or [{}]
+    if "SubnetId" in data and "SubnetId" in interfaces[0] and not override:
+        text = "Network interfaces and an instance-level subnet ID may not be specified together"
+        raise Ec2Error("InvalidParameterCombination", text)
+    subnet = data.get("SubnetId") or interfaces[0].get("SubnetId", "")
     if subnet and subnet not in region.subnets:
         text = f"The subnet ID '{subnet}' does not exist"
         raise Ec2Error("InvalidSubnetID.NotFound", text)

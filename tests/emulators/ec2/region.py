@@ -66,7 +66,10 @@ class Region:
     machine's role in its metadata. `sleepers`: number of next machines that never boot.
     `on_running` and `on_terminated`: hooks that `tend` calls once per machine. `lets_in`: whether a
     call with an Authorization header, or "" without a header, is answered. `page_size_max`: limit
-    on the items of a page.
+    on the items of a page. `denies`: returns the message of a policy that denies a call, or "".
+    `allowed_images` and `refused_images`: state of Allowed AMIs, and the images outside its
+    criteria. `public_access` and `excluded`: mode of VPC Block Public Access, and ids of excluded
+    VPCs and subnets. `security_groups`: names by id.
     """
 
     clock: Callable[[], int]
@@ -82,6 +85,12 @@ class Region:
     images: dict[str, str] = field(default_factory=lambda: {"ami-0123456789abcdef0": "/dev/xvda"})
     placement_groups: set[str] | None = None
     reservations: dict[str, Result] = field(default_factory=dict)
+    denies: Callable[[str, Params], str] = lambda action, params: ""
+    allowed_images: str = "disabled"
+    refused_images: set[str] = field(default_factory=set)
+    public_access: str = "off"
+    excluded: list[str] = field(default_factory=list)
+    security_groups: dict[str, str] = field(default_factory=dict)
     sleepers: int = 0
     page_size_max: int = 1000
     keys: Callable[[Machine], Mapping[str, str]] = made_up_keys

@@ -16,7 +16,7 @@ from moto.core.parse import PROTOCOL_PARSERS
 from moto.core.serialize import SERIALIZERS
 from moto.core.utils import get_service_model
 
-from tests.emulators.ec2 import describing, launching, metadata
+from tests.emulators.ec2 import describing, launching, metadata, rules
 from tests.emulators.ec2.machine import Ec2Error
 from tests.emulators.ec2.region import Fault, Params, Region, Result
 from tests.emulators.http_server import AnsweringHandler, serve_requests
@@ -32,9 +32,14 @@ ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
     "DescribeInstanceTypes": describing.describe_instance_types,
     "DescribeInstances": describing.describe_instances,
     "DescribeLaunchTemplates": describing.describe_launch_templates,
+    "DescribeSecurityGroups": rules.describe_security_groups,
     "DescribeSpotInstanceRequests": describing.describe_spot_instance_requests,
     "DescribeSpotPriceHistory": describing.describe_spot_price_history,
     "DescribeSubnets": describing.describe_subnets,
+    "DescribeVpcBlockPublicAccessExclusions": rules.describe_vpc_block_public_access_exclusions,
+    "DescribeVpcBlockPublicAccessOptions": rules.describe_vpc_block_public_access_options,
+    "GetAllowedImagesSettings": rules.get_allowed_images_settings,
+    "GetEbsDefaultKmsKeyId": rules.get_ebs_default_kms_key_id,
     "GetConsoleOutput": describing.get_console_output,
     "RunInstances": launching.run_instances,
     "TerminateInstances": describing.terminate_instances,
@@ -101,6 +106,8 @@ def call(region: Region, action: str, params: Params) -> Result:
             raise _fault_error(fault)
         if action not in ACTIONS:
             raise Ec2Error("InvalidAction", f"The action {action} is not valid for this service.")
+        if text := region.denies(action, params):
+            raise Ec2Error("UnauthorizedOperation", text)
         result = ACTIONS[action](region, params)
         if fault is not None:
             raise _fault_error(fault)

@@ -54,7 +54,7 @@ class StoresWithFiles(Stores):
 
     files: CheckpointFiles | None = None
 
-    def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
+    def checkpoint_files(self, experiment_id: int, *, purge: bool = False) -> CheckpointFiles:
         assert self.files is not None
         return self.files
 

@@ -151,6 +151,7 @@ SDK_HOMES = {
         "harness/detcloud/shared/gcs.py",
         "harness/detcloud/shared/gcs_errors.py",
         "harness/detcloud/shared/gcs_signing.py",
+        "harness/detcloud/shared/gcs_versions.py",
         "harness/detcloud/shared/google_credentials.py",
         "harness/detcloud/shared/google_packages.py",
     ),

@@ -42,6 +42,7 @@ BANK = {
     "detcloud:domain": "ml.example.com",
     "detcloud:certificate": "arn:aws:acm:us-east-1:111111111111:certificate/1",
     "detcloud:hostedZone": "Z123",
+    "detcloud:purgeCheckpoints": "false",
 }
 FRONTED = {
     "detcloud:account": "111111111111",
@@ -51,6 +52,7 @@ FRONTED = {
     "detcloud:originSecret": "s" * 32,
     "detcloud:sessionManager": "true",
     "detcloud:apiConcurrency": "50",
+    "detcloud:deletedCheckpointDays": "0",
 }
 POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
 OUTPUTS = (

@@ -13,9 +13,9 @@ from infra.aws.account_facts import (
     Caller,
     Concurrency,
     DiskKey,
-    DryRun,
     KeyFacts,
     NetworkCount,
+    OwnBucket,
     TypeFacts,
 )
 from infra.aws.pool_checks import find_pool_problems
@@ -42,7 +42,7 @@ GOOD = AccountFacts(
     concurrency=Concurrency(1000, 1000),
     image="ami-1",
     image_architectures={},
-    dry_run=DryRun("DryRunOperation", ""),
+    launches=(),
 )
 
 
@@ -154,7 +154,8 @@ def test_complete_account_has_only_fine_findings() -> None:
         "image",
         "disks",
         "concurrency",
-        "launch",
+        "allowed images",
+        "public access",
     ]
 
 
@@ -222,23 +223,7 @@ def test_complete_account_has_only_fine_findings() -> None:
             "tickConcurrency: -1",
         ),
         ({"image": ""}, Level.ERROR, "no parameter", "provider.image_id"),
-        (
-            {"dry_run": DryRun("UnauthorizedOperation", "You are not authorized")},
-            Level.WARNING,
-            "could not be checked",
-            "needs ec2:CreateFleet",
-        ),
-        (
-            {
-                "dry_run": DryRun(
-                    "UnauthorizedOperation", "explicit deny in a service control policy"
-                )
-            },
-            Level.ERROR,
-            "a policy of the organization denies launches",
-            "policies",
-        ),
-        ({"dry_run": DryRun("InvalidParameterValue", "")}, Level.WARNING, "InvalidParam", "code"),
+        ({"has_spot_role": Unknown("iam:GetRole", "no")}, Level.WARNING, "no", "iam:GetRole"),
     ],
 )
 def test_each_account_problem_has_a_finding_with_a_remedy(
@@ -250,7 +235,9 @@ def test_each_account_problem_has_a_finding_with_a_remedy(
     assert remedy in problem.remedy
 
 
-@pytest.mark.parametrize("name", ["denied", "zones", "disk_key", "concurrency", "image", "dry_run"])
+@pytest.mark.parametrize(
+    "name", ["denied", "zones", "disk_key", "concurrency", "image", "launches"]
+)
 def test_unreadable_fact_is_a_warning_that_names_the_permission(name: str) -> None:
     facts: dict[str, Any] = {name: Unknown("some:Permission", "AWS answered AccessDenied")}
     problem = worst(findings(**facts))
@@ -270,6 +257,42 @@ def test_missing_credentials_are_the_only_finding() -> None:
     [problem] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
     assert (problem.level, problem.subject) == (Level.ERROR, "credentials")
     assert problem.text == "AWS accepts no credentials: AWS answered ExpiredToken"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "level", "expected"),
+    [
+        (OwnBucket("ours", keeps_versions=False), Level.WARNING, "keeps no versions"),
+        (OwnBucket("ours", keeps_versions=True), Level.WARNING, "for ever"),
+        (OwnBucket("ours", keeps_versions=True, deletes_versions=True), Level.FINE, "some days"),
+        (
+            Unknown("s3:GetBucketVersioning", "AWS answered AccessDenied"),
+            Level.WARNING,
+            "could not",
+        ),
+    ],
+)
+def test_own_bucket_of_a_team_should_keep_versions(
+    bucket: OwnBucket | Unknown, level: Level, expected: str
+) -> None:
+    [found] = [one for one in findings(own_bucket=bucket) if one.subject.startswith("bucket")]
+    assert (found.level, expected in found.text) == (level, True), found
+
+
+@pytest.mark.parametrize(
+    ("settings", "level"),
+    [
+        ({}, Level.FINE),
+        ({"permissions_boundary": "arn:aws:iam::111111111111:policy/b"}, Level.WARNING),
+        ({"kms_key": "arn:aws:kms:us-east-1:111111111111:key/1"}, Level.ERROR),
+    ],
+)
+def test_missing_spot_role_matters_to_keys_and_boundaries(
+    settings: dict[str, Any], level: Level
+) -> None:
+    results = findings(settings=replace(SETTINGS, **settings), has_spot_role=False)
+    [found] = [finding for finding in results if finding.subject == "spot role"]
+    assert (found.level, "AWSServiceRoleForEC2Spot is missing" in found.text) == (level, True)
 
 
 def test_unreadable_quota_is_a_warning() -> None:
@@ -320,7 +343,12 @@ def test_slots_of_a_type_without_gpus_are_an_error() -> None:
         "instance_slots: 4}}]\n"
     )
     results = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
-    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(results).text
+    [error] = [finding for finding in results if finding.level is Level.ERROR]
+    assert "it has no GPU and the pool counts 4: its agent offers 0" in error.text
+    # AWS's guide names no quota for this family.
+    [warning] = [finding for finding in results if finding.level is Level.WARNING]
+    assert warning.subject == "quota of n9.large on-demand"
+    assert warning.text.startswith("could not be checked")
 
 
 def test_permission_that_only_the_check_lacks_is_a_warning() -> None:
@@ -361,7 +389,8 @@ def test_custom_image_must_exist_and_match_the_architecture() -> None:
     given: Any = {"types": {"gb9.large": kind}, "zones": {"gb9.large": BOTH}}
     new = pools("gb9.large", more=", image_id: ami-0123456789abcdef0")
     right = findings(new, image_architectures={"ami-0123456789abcdef0": "arm64"}, **given)
-    assert {finding.level for finding in right} == {Level.FINE}
+    # No quota is known for the family.
+    assert worst(right).subject == "quota of gb9.large spot"
 
 
 def test_concurrency_that_the_stack_reserved_counts_as_free() -> None:

@@ -16,12 +16,17 @@ from infra.aws.account_facts import (
     Caller,
     Concurrency,
     DiskKey,
+    DryLaunch,
     DryRun,
+    ImageRules,
     KeyFacts,
     NetworkCount,
+    OwnBucket,
+    PublicAccess,
     TypeFacts,
 )
-from infra.aws.account_reader import aws_clients, read_account
+from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.company_reader import find_own_bucket, read_own_bucket
 from infra.aws.deployer import deployer_policy
 from infra.aws.settings import Settings
 from infra.findings import Unknown
@@ -38,6 +43,14 @@ PLAN = {
     "accountPlanStatus": "ACTIVE",
 }
 ROLE = "arn:aws:iam::111111111111:role/teams/deployer"
+PROFILE = {
+    "Path": "/",
+    "InstanceProfileName": "detcloud-vision-instance",
+    "InstanceProfileId": "A" * 16,
+    "Arn": "arn:aws:iam::111111111111:instance-profile/detcloud-vision-instance",
+    "CreateDate": "2026-01-01T00:00:00Z",
+    "Roles": [],
+}
 SESSION = "arn:aws:sts::111111111111:assumed-role/deployer/ann"
 
 
@@ -66,25 +79,48 @@ class Aws:
         return self._stubs[service]
 
 
+def answer_launches(aws: Aws) -> None:
+    """Prepare EC2's answers about images, launches with DryRun and rules of the account."""
+    images = {"Images": [{"ImageId": "ami-7", "Architecture": "x86_64"}]}
+    aws.answer("ec2", "describe_images", images, {"ImageIds": ["ami-7"]})
+    subnet = {"SubnetId": "subnet-a", "AvailabilityZone": "us-east-1a"}
+    aws.answer("ec2", "describe_subnets", {"Subnets": [subnet]})
+    aws.answer("ec2", "describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]})
+    # The root device of the pool's image.
+    aws.answer("ec2", "describe_images", images, {"ImageIds": ["ami-7"]})
+    for _ in ("spot", "on-demand"):
+        for operation in ("create_launch_template", "create_fleet", "run_instances"):
+            aws.refuse("ec2", operation, "DryRunOperation")
+    aws.answer("ec2", "get_allowed_images_settings", {"State": "disabled"})
+    off = {"VpcBlockPublicAccessOptions": {"InternetGatewayBlockMode": "off"}}
+    aws.answer("ec2", "describe_vpc_block_public_access_options", off)
+
+
 def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     aws.answer("sts", "get_caller_identity", {"Account": "111111111111", "Arn": SESSION})
+    aws.answer("iam", "get_instance_profile", {"InstanceProfile": PROFILE})
     role = {"Path": "/teams/", "RoleName": "deployer", "RoleId": "A" * 16, "Arn": ROLE}
     created = {"CreateDate": "2026-01-01T00:00:00Z"}
     aws.answer("iam", "get_role", {"Role": {**role, **created}}, {"RoleName": "deployer"})
     for statement in deployer_policy(SETTINGS)["Statement"]:
-        results = [
-            {
-                "EvalActionName": action,
-                "EvalDecision": "implicitDeny" if action in denied else "allowed",
-            }
-            for action in statement["Action"]
-        ]
-        request = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
-        if statement["Resource"] != ["*"]:
-            request["ResourceArns"] = ANY
-        request["ContextEntries"] = ANY
-        answer = {"EvaluationResults": results, "IsTruncated": False}
-        aws.answer("iam", "simulate_principal_policy", answer, request)
+        is_about_nothing = statement["Resource"] == ["*"]
+        services = dict.fromkeys(action.partition(":")[0] for action in statement["Action"])
+        for service in [""] if is_about_nothing else services:
+            actions = [item for item in statement["Action"] if item.startswith(service)]
+            results = [
+                {
+                    "EvalActionName": action,
+                    "EvalDecision": "implicitDeny" if action in denied else "allowed",
+                }
+                for action in actions
+            ]
+            request = {"PolicySourceArn": ROLE, "ActionNames": actions}
+            if not is_about_nothing:
+                request["ResourceArns"] = ANY
+            request["ContextEntries"] = ANY
+            answer = {"EvaluationResults": results, "IsTruncated": False}
+            aws.answer("iam", "simulate_principal_policy", answer, request)
+    aws.refuse("iam", "get_role", "NoSuchEntity")
     for code, vcpus in (("L-3819A6DF", 8.0), ("L-DB2E81BA", 0.0)):
         request = {"ServiceCode": "ec2", "QuotaCode": code}
         aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, request)
@@ -103,6 +139,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     offered = {"InstanceTypeOfferings": places}
     aws.answer("ec2", "describe_instance_type_offerings", offered, request)
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
+    answer_launches(aws)
     quota = {"ServiceCode": "vpc", "QuotaCode": "L-F678F1CE"}
     aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": 5.0}}, quota)
     aws.answer("freetier", "get_account_plan_state", PLAN)
@@ -113,9 +150,6 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 1})
     aws.refuse("lambda", "get_function_concurrency", "ResourceNotFoundException")
     aws.answer("ssm", "get_parameters", {"Parameters": [{"Value": "ami-1"}]})
-    images = {"Images": [{"ImageId": "ami-7", "Architecture": "x86_64"}]}
-    aws.answer("ec2", "describe_images", images, {"ImageIds": ["ami-7"]})
-    aws.refuse("ec2", "create_fleet", "DryRunOperation", "Request would have succeeded")
     own = {"Key": "detcloud-cluster", "Value": "detcloud-vision"}
     vpcs = [{"VpcId": "vpc-1"}, {"VpcId": "vpc-2", "Tags": [own]}]
     aws.answer("ec2", "describe_vpcs", {"Vpcs": vpcs})
@@ -139,7 +173,16 @@ def test_reads_all_facts_of_an_account() -> None:
     assert facts.plan == "FREE"
     assert facts.networks == NetworkCount(2, 5.0, has_own=True)
     assert facts.image_architectures == {"ami-7": "x86_64"}
-    assert facts.dry_run == DryRun("DryRunOperation", "Request would have succeeded")
+    works = dict.fromkeys(
+        ("CreateLaunchTemplate", "CreateFleet", "RunInstances"), DryRun("DryRunOperation")
+    )
+    assert facts.launches == (
+        DryLaunch("default", "g5.xlarge spot", works),
+        DryLaunch("default", "g5.xlarge on-demand", works),
+    )
+    assert facts.image_rules == ImageRules("disabled")
+    assert facts.public_access == PublicAccess("off")
+    assert facts.has_spot_role is False
 
 
 def test_refused_call_leaves_only_the_fact_unknown() -> None:
@@ -155,7 +198,10 @@ def test_refused_call_leaves_only_the_fact_unknown() -> None:
         ("lambda", "get_account_settings"),
         ("ssm", "get_parameters"),
         ("ec2", "describe_images"),
-        ("ec2", "create_fleet"),
+        ("iam", "get_instance_profile"),
+        ("ec2", "get_allowed_images_settings"),
+        ("ec2", "describe_vpc_block_public_access_options"),
+        ("iam", "get_role"),
         ("ec2", "describe_vpcs"),
     ):
         aws.refuse(service, operation, "AccessDenied")
@@ -167,20 +213,87 @@ def test_refused_call_leaves_only_the_fact_unknown() -> None:
     assert facts.types == Unknown("ec2:DescribeInstanceTypes", why)
     assert facts.zones == Unknown("ec2:DescribeInstanceTypeOfferings", why)
     assert facts.disk_key == Unknown("ec2:GetEbsDefaultKmsKeyId", why)
-    assert facts.concurrency == Unknown("lambda:GetAccountSettings", why)
+    needs = "lambda:GetAccountSettings and lambda:GetFunctionConcurrency"
+    assert facts.concurrency == Unknown(needs, why)
     needs = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
     assert facts.networks == Unknown(needs, why)
     assert facts.plan == Unknown("freetier:GetAccountPlanState", why)
     assert facts.image == Unknown("ssm:GetParameters", why)
     assert facts.image_architectures == Unknown("ec2:DescribeImages", why)
-    assert facts.dry_run == DryRun("AccessDenied", "")
+    needs = "ec2:DescribeSubnets, ec2:DescribeSecurityGroups and iam:GetInstanceProfile"
+    assert facts.launches == Unknown(needs, why)
+    needs = "ec2:GetAllowedImagesSettings and ec2:DescribeImages"
+    assert facts.image_rules == Unknown(needs, why)
+    assert isinstance(facts.public_access, Unknown)
+    assert facts.has_spot_role == Unknown("iam:GetRole", why)
 
 
-def test_root_user_has_all_permissions() -> None:
+def test_refused_function_leaves_the_concurrency_unknown() -> None:
+    # A reservation of 0 for an unreadable function would count free runs twice.
+    aws = Aws()
+    limits = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 996}
+    aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
+    aws.refuse("lambda", "get_function_concurrency", "AccessDenied")
+    needs = "lambda:GetAccountSettings and lambda:GetFunctionConcurrency"
+    assert read_concurrency(SETTINGS, aws) == Unknown(needs, "AWS answered AccessDenied")
+
+
+def test_permissions_of_the_root_user_are_unknown() -> None:
+    # Policies of an organization limit the root user, whom IAM does not simulate.
     aws = Aws()
     root = {"Account": "111111111111", "Arn": "arn:aws:iam::111111111111:root"}
     aws.answer("sts", "get_caller_identity", root)
-    assert read_quietly(aws).denied == ()
+    denied = read_quietly(aws).denied
+    assert isinstance(denied, Unknown)
+    assert denied.needs == "credentials of a user or a role"
+
+
+@pytest.mark.parametrize(
+    ("status", "rules", "expected"),
+    [
+        ({}, None, OwnBucket("ours", keeps_versions=False)),
+        ({"Status": "Suspended"}, None, OwnBucket("ours", keeps_versions=False)),
+        ({"Status": "Enabled"}, [], OwnBucket("ours", keeps_versions=True)),
+        (
+            {"Status": "Enabled"},
+            [{"Status": "Enabled", "NoncurrentVersionExpiration": {"NoncurrentDays": 7}}],
+            OwnBucket("ours", keeps_versions=True, deletes_versions=True),
+        ),
+        (
+            {"Status": "Enabled"},
+            [{"Status": "Disabled", "NoncurrentVersionExpiration": {"NoncurrentDays": 7}}],
+            OwnBucket("ours", keeps_versions=True),
+        ),
+    ],
+)
+def test_reads_whether_a_teams_bucket_keeps_versions(
+    status: dict[str, str], rules: list[Any] | None, expected: OwnBucket
+) -> None:
+    aws = Aws()
+    aws.answer("s3", "get_bucket_versioning", status, {"Bucket": "ours"})
+    if rules:
+        aws.answer("s3", "get_bucket_lifecycle_configuration", {"Rules": rules})
+    elif rules is not None:
+        code = "NoSuchLifecycleConfiguration"
+        aws.refuse("s3", "get_bucket_lifecycle_configuration", code)
+    assert read_own_bucket(aws, "ours") == expected
+
+
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [
+        ("", ""),
+        ("checkpoint_storage: {type: s3, bucket: ours}\n", "ours"),
+        # Another store than Amazon's needs other credentials.
+        (
+            "checkpoint_endpoints: ['https://s3.example.com']\ncheckpoint_storage: {type: s3, "
+            "bucket: ours, endpoint_url: 'https://s3.example.com', access_key: a, secret_key: b}\n",
+            "",
+        ),
+    ],
+)
+def test_own_bucket_is_amazons_bucket_of_the_configuration(storage: str, expected: str) -> None:
+    assert find_own_bucket(check_cluster(storage)) == expected
 
 
 def test_older_account_has_no_plan() -> None:

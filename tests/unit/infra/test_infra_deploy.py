@@ -440,6 +440,23 @@ def test_printed_policy_follows_the_settings(run: Run) -> None:
     assert table["Resource"] == ["arn:aws:dynamodb:us-east-1:111111111111:table/detcloud-vision"]
     statement = json.loads(run("policy", "--key")[1]["policy"])
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
+    launches = json.loads(run("policy", "--launches")[1]["policy"])
+    actions = {action for item in launches["Statement"] for action in item["Action"]}
+    assert actions == {
+        "ec2:CreateFleet",
+        "ec2:CreateLaunchTemplate",
+        "ec2:CreateTags",
+        "ec2:RunInstances",
+        "iam:PassRole",
+        "ssm:GetParameters",
+        "sts:DecodeAuthorizationMessage",
+    }
+
+
+def test_cloud_without_a_check_of_launches_prints_no_policy_for_it(run: Run) -> None:
+    run.program = replace(run.program, launch_policy=None)
+    code, answer = run("policy", "--launches")
+    assert (code, answer["error"][:22]) == (1, "--launches is for AWS:")
 
 
 def test_trust_prints_commands_for_the_remote_account(run: Run, settings: Path) -> None:

@@ -14,6 +14,7 @@ from infra.aws.deployer import (
     POLICY_FILE,
     actions_needed,
     deployer_policy,
+    launch_policy,
     render_policy,
     split_actions,
 )
@@ -112,6 +113,18 @@ def test_policy_allows_only_needed_actions() -> None:
         for name in ("Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
     }
     assert allowed - stores == set(actions_needed())
+
+
+def test_launch_policy_covers_the_launches_of_the_tick_alone() -> None:
+    own = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
+    policy = launch_policy(SETTINGS)
+    assert allows(policy, "ec2:RunInstances", f"{EC2}:instance/*", own)
+    assert not allows(policy, "ec2:RunInstances", f"{EC2}:instance/*")
+    assert allows(policy, "ec2:RunInstances", f"{EC2}:capacity-reservation/cr-1")
+    assert not allows(policy, "ec2:TerminateInstances", f"{EC2}:instance/i-1", own)
+    # Without the second policy, a deployer cannot launch.
+    for action in ("ec2:RunInstances", "ec2:CreateFleet"):
+        assert not allows(deployer_policy(SETTINGS), action, f"{EC2}:instance/*", own)
 
 
 # A hosted zone needs a domain, and a domain excludes a web ACL.

@@ -124,13 +124,20 @@ def test_unmountable_file_system_has_a_finding(
         (Rule("tcp", 2049, 2049, blocks=("10.0.0.0/20",)), False),
         (Rule("tcp", 2049, 2049, groups=frozenset({"sg-others"})), False),
         (Rule("udp", 2049, 2049, groups=frozenset({OURS})), False),
-        # Prefix lists are not resolved and count as open.
-        (Rule("tcp", 2000, 2100, has_lists=True), True),
     ],
 )
 def test_rule_admits_instances_by_port_and_source(rule: Rule, is_open: bool) -> None:
     problem = finding(FileSystemFacts(targets(A, B)), network(rule))
     assert problem.level is (Level.FINE if is_open else Level.ERROR)
+
+
+def test_prefix_lists_cannot_be_checked() -> None:
+    lists = Rule("tcp", 2000, 2100, has_lists=True)
+    problem = finding(FileSystemFacts(targets(A, B)), network(lists))
+    assert problem.level is Level.WARNING
+    assert "prefix lists, whose content is not read" in problem.text
+    # A further rule for the group decides.
+    assert finding(FileSystemFacts(targets(A, B)), network(lists, NFS)).level is Level.FINE
 
 
 def test_mount_targets_are_needed_only_in_the_pools_zones() -> None:

@@ -84,12 +84,23 @@ def test_terraform_export_has_the_distribution(tmp_path: Path) -> None:
     assert alias["function_version"] == "${aws_lambda_function.api.version}"
 
 
-def test_session_manager_policy_is_attached_and_known_to_the_tick(
-    front_stack: Graph,
-) -> None:
-    attached = front_stack.inputs_of("RolePolicyAttachment")["instance"]
-    assert attached["role"] == front_stack.inputs_of("Role")["instance"]["name"]
-    assert attached["policyArn"] == "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+def test_instances_may_open_sessions_but_read_no_parameters(front_stack: Graph) -> None:
+    document = json.loads(front_stack.inputs_of("RolePolicy")["instance"]["policy"])
+    [sessions] = [item for item in document["Statement"] if item["Sid"] == "Sessions"]
+    # Systems Manager user guide, "Verify or add instance permissions for Session Manager".
+    assert set(sessions["Action"]) == {
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+    }
+    parameter = "arn:aws:ssm:eu-west-1:111111111111:parameter/secret"
+    for action in ("GetParameter", "GetParameters", "GetDocument", "PutInventory"):
+        assert not allows(document, f"ssm:{action}", parameter)
+
+
+def test_session_manager_is_known_to_the_tick(front_stack: Graph) -> None:
     variables = front_stack.inputs_of("Function")["tick"]["environment"]["variables"]
     assert json.loads(variables["DETCLOUD_NETWORK"])["session_manager"] is True
 

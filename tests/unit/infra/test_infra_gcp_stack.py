@@ -140,8 +140,14 @@ def test_buckets_are_private_and_abort_incomplete_uploads(
         }
         assert bucket["softDeletePolicy"] == {"retentionDurationSeconds": 0}
         assert bucket["forceDestroy"] is False
-    # No rule deletes checkpoint files by age.
-    assert len(buckets["checkpoints"]["lifecycleRules"]) == 1
+    # No rule deletes current checkpoint files by age.
+    [old] = buckets["checkpoints"]["lifecycleRules"][1:]
+    assert old == {
+        "action": {"type": "Delete"},
+        "condition": {"daysSinceNoncurrentTime": 7, "withState": "ARCHIVED"},
+    }
+    assert buckets["checkpoints"]["versioning"] == {"enabled": True}
+    assert buckets["objects"]["versioning"] == {"enabled": False}
     [sources] = buckets["objects"]["lifecycleRules"][1:]
     assert sources["condition"]["matchesPrefixes"] == ["function-sources/"]
     for bucket in gcp_speech.inputs_of("storage/bucket").values():
@@ -196,6 +202,7 @@ def test_gcp_functions_have_exact_environments(gcp_vision: GcpGraph) -> None:
         "DETCLOUD_SUGGEST_URL": "https://detcloud-vision-suggest-123456789012.us-central1.run.app",
         "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
+    own["checkpoint_gc"] |= {"DETCLOUD_PURGE_VERSIONS": "1"}
     assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 

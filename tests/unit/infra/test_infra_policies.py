@@ -43,6 +43,7 @@ DOCUMENTS = {
     "tick in a given network": policies.tick(NAMES, NETWORK),
     "spot_notice": policies.spot_notice(NAMES),
     "checkpoint_gc": policies.checkpoint_gc(NAMES),
+    "purging checkpoint_gc": policies.checkpoint_gc(NAMES, purges=True),
     "suggest": policies.suggest(NAMES),
     "storage": policies.storage(NAMES),
     "logs": {"Statement": policies.logs(NAMES, "api", is_traced=True)},
@@ -69,6 +70,14 @@ TICK = {
     "FindImages": "ssm:GetParameters",
     "StartWithSpot": "iam:CreateServiceLinkedRole",
 }
+COLLECTOR = {
+    **ROWS,
+    "Objects": "s3:GetObject s3:DeleteObject",
+    "ObjectsList": "s3:ListBucket",
+    "Checkpoints": "s3:GetObject s3:DeleteObject s3:AbortMultipartUpload",
+    "CheckpointsList": "s3:ListBucket",
+    "Uploads": "s3:ListBucketMultipartUploads",
+}
 STATEMENTS = {
     "api": {
         **ROWS,
@@ -88,13 +97,11 @@ STATEMENTS = {
         "ReadBooks": "dynamodb:GetItem dynamodb:Query",
         "DeadLetters": "sqs:SendMessage",
     },
-    "checkpoint_gc": {
-        **ROWS,
-        "Objects": "s3:GetObject s3:DeleteObject",
-        "ObjectsList": "s3:ListBucket",
-        "Checkpoints": "s3:GetObject s3:DeleteObject s3:AbortMultipartUpload",
-        "CheckpointsList": "s3:ListBucket",
-        "Uploads": "s3:ListBucketMultipartUploads",
+    "checkpoint_gc": COLLECTOR,
+    "purging checkpoint_gc": {
+        **COLLECTOR,
+        "Purge": "s3:DeleteObjectVersion",
+        "PurgeList": "s3:ListBucketVersions",
     },
     "suggest": ROWS,
     "storage": {
@@ -194,13 +201,28 @@ def test_launches_are_limited_to_the_teams_network(
 def test_shared_subnets_and_reservations_may_be_used() -> None:
     # A company's subnets and reservations often belong to a separate account. Ids of subnets and
     # reservations are globally unique, and the owner decides about sharing.
-    tick = policies.tick(NAMES, NETWORK)
     theirs = "arn:aws:ec2:us-east-1:222222222222"
+    tick = policies.tick(NAMES, NETWORK, ["cr-1"])
     for place in ("subnet/subnet-a", "security-group/sg-1", "capacity-reservation/cr-1"):
         assert allows(tick, "ec2:RunInstances", f"{theirs}:{place}")
         assert allows(tick, "ec2:CreateFleet", f"{theirs}:{place}")
     for place in ("subnet/subnet-b", "instance/i-1", "key-pair/ops"):
         assert not allows(tick, "ec2:RunInstances", f"{theirs}:{place}", OWNED)
+
+
+def test_launches_use_only_the_reservations_of_the_pools() -> None:
+    group = "arn:aws:resource-groups:us-east-1:111111111111:group/gpus"
+    reserved = f"{EC2}:capacity-reservation/cr-"
+    for given, may_use in (
+        ((), {"1": False, "2": False}),
+        (("cr-1",), {"1": True, "2": False}),
+        # EC2 chooses a reservation from a group.
+        ((group,), {"1": True, "2": True}),
+    ):
+        tick = policies.tick(NAMES, None, given)
+        for name, is_allowed in may_use.items():
+            assert allows(tick, "ec2:RunInstances", f"{reserved}{name}") is is_allowed
+        assert allows(tick, "ec2:RunInstances", group) is (group in given)
 
 
 def test_tick_ec2_actions_match_the_providers_calls() -> None:

@@ -207,6 +207,17 @@ class Ec2:
     def create_fleet(self, **asked: Any) -> Any:
         raise ClientError({"Error": {"Code": "DryRunOperation"}}, "CreateFleet")
 
+    create_launch_template = run_instances = create_fleet
+
+    def get_instance_profile(self, **asked: Any) -> Any:
+        return {}
+
+    def get_allowed_images_settings(self) -> Any:
+        return {"State": "disabled"}
+
+    def describe_vpc_block_public_access_options(self) -> Any:
+        return {"VpcBlockPublicAccessOptions": {"InternetGatewayBlockMode": "off"}}
+
     def get_paginator(self, operation: str) -> Any:
         self.operation = operation
         return self
@@ -239,7 +250,9 @@ def test_checks_types_quotas_and_images_of_an_account() -> None:
         f"quota L-3819A6DF in {ACCOUNT}",
         f"image in {ACCOUNT}",
         f"disks in {ACCOUNT}",
-        f"launch in {ACCOUNT}",
+        f"allowed images in {ACCOUNT}",
+        f"public access in {ACCOUNT}",
+        f"launch in pool default, g5.xlarge spot in {ACCOUNT}",
     ]
     # The pool may want four instances of four vCPUs; the quota allows two.
     [warning] = [

@@ -54,6 +54,13 @@ def test_parses_all_settings() -> None:
     assert not settings.protect
 
 
+def test_deleted_checkpoints_are_kept_for_a_week_by_default() -> None:
+    settings = parse_settings("vision", LEAST)
+    assert (settings.deleted_checkpoint_days, settings.purges_versions) == (7, True)
+    for given in ({"purgeCheckpoints": "false"}, {"deletedCheckpointDays": "0"}):
+        assert not parse_settings("vision", {**LEAST, **given}).purges_versions
+
+
 def test_names_missing_settings() -> None:
     with pytest.raises(SettingsInvalid) as refused:
         parse_settings("vision", {})

@@ -27,6 +27,7 @@ UNTAGGED = {
     "BucketPolicy",
     "BucketPublicAccessBlock",
     "BucketServerSideEncryptionConfiguration",
+    "BucketVersioning",
     "EventTarget",
     "FunctionEventInvokeConfig",
     "Grant",
@@ -36,7 +37,6 @@ UNTAGGED = {
     "Permission",
     "Record",
     "RolePolicy",
-    "RolePolicyAttachment",
     "Route",
     "RouteTableAssociation",
     "TopicPolicy",
@@ -122,8 +122,12 @@ def test_buckets_are_private_encrypted_and_tls_only(vision: Graph) -> None:
         assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
         policy = json.loads(vision.inputs_of("BucketPolicy")[name]["policy"])
         assert f"arn:aws:s3:::{bucket['bucket']}" in policy["Statement"][0]["Resource"]
-        [kept] = vision.inputs_of("BucketLifecycleConfiguration")[name]["rules"]
-        assert kept["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
+        unfinished, old = vision.inputs_of("BucketLifecycleConfiguration")[name]["rules"]
+        assert unfinished["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
+        # Also for buckets that keep versions no longer, whose old versions would stay.
+        days = 7 if name == "checkpoints" else 1
+        assert old["noncurrentVersionExpiration"] == {"noncurrentDays": days}
+        assert old["expiration"] == {"expiredObjectDeleteMarker": True}
 
 
 def test_functions_know_the_digest_of_the_cluster_configuration(
@@ -174,6 +178,7 @@ def test_functions_have_exact_environments(vision: Graph) -> None:
         "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest:live",
         "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
     }
+    own["checkpoint_gc"] |= {"DETCLOUD_PURGE_VERSIONS": "1"}
     assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
 

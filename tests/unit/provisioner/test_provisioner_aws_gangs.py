@@ -155,6 +155,14 @@ def test_reservation_applies_to_on_demand_instances() -> None:
         assert "CapacityReservationSpecification" not in data
 
 
+def test_instances_without_a_reservation_avoid_open_reservations() -> None:
+    # By default, EC2 fills open reservations, which the company may have bought for others.
+    for launch in (request(), gang(), request(offering=SPOT)):
+        data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")
+        expected = {"CapacityReservationPreference": "none"}
+        assert data["CapacityReservationSpecification"] == expected
+
+
 def test_capacity_block_is_a_market_without_options(ec2: Account) -> None:
     launch = gang(P5, capacity_reservation="cr-0123456789abcdef0", capacity_block=True)
     data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")

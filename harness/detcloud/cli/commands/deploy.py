@@ -277,18 +277,26 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `print_policy`: `--team`, `--config` and `--key`."""
+    """Add the options of `print_policy`: `--team`, `--config`, `--key` and `--launches`."""
     add_stack_options(parser)
-    parser.add_argument(
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument(
         "--key",
         action="store_true",
         help="print the statement for the key policy of kmsKey instead",
     )
+    others.add_argument(
+        "--launches",
+        action="store_true",
+        help="print the policy with which the check asks EC2 about the pools' launches instead",
+    )
 
 
 def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the permissions that a deployment needs, or with `--key` the statement for the key
-    policy. Return 0.
+    """Print the permissions for a deployment, or for the purpose of an option. Return 0.
+
+    `--key` prints the statement for the key policy, and `--launches` the policy for the check of
+    launches.
 
     Nothing is deployed, but a missing token file of the team is created.
 
@@ -296,7 +304,8 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the child process failed.
     """
-    _, answer = run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
+    chosen = [f"--{name}" for name in ("key", "launches") if getattr(arguments, name)]
+    _, answer = run_deployment("policy", cloud, arguments, *chosen)
     sys.stdout.write(answer["policy"])
     return 0
 

@@ -282,6 +282,10 @@ def test_deployers_policy_is_printed_unchanged(detcloud: Detcloud, child: Child)
     done = detcloud("deploy", "policy", "aws", "--team", "vision", "--key")
     assert (done.code, done.out) == (0, '{"Version": "2012-10-17"}\n')
     assert "--key" in child.words
+    assert detcloud("deploy", "policy", "aws", "--team", "vision", "--launches").code == 0
+    assert ("--launches" in child.words, "--key" in child.words) == (True, False)
+    both = detcloud("deploy", "policy", "aws", "--team", "vision", "--launches", "--key")
+    assert both.code == 2
 
 
 def test_trust_commands_are_printed_unchanged(detcloud: Detcloud, child: Child) -> None:
