@@ -1,4 +1,4 @@
-"""Replacements: the way of a trial from the loss of its slots to the first step of a later run.
+"""Replacements: the way of a trial from the loss of slots to the first step of a later run.
 
 All times are times of the server. Agents and trials report durations by their own monotonic clocks,
 so that a wrong clock of a machine cannot move a phase. The phases of a replacement never overlap,
@@ -20,7 +20,7 @@ REASON_CHARACTERS_MAX: Final = 200
 
 
 class Cause(StrEnum):
-    """The reason why a run lost its slots."""
+    """The reason why a run lost the slots."""
 
     NOTICE = "notice"
     """The machine or the agent announced its end."""
@@ -71,7 +71,7 @@ REPORTED_DURATIONS: Final = frozenset({MACHINE_AGE, AGENT_AGE, *RUN_PHASES})
 
 @dataclass(frozen=True, slots=True)
 class NewMachine:
-    """A machine that was launched, as far as its launch and boot are known."""
+    """A machine that was launched for a run, with the times of the launch and the boot."""
 
     launched_ms: int
     """The time at which the launch was requested, in epoch ms."""
@@ -143,9 +143,7 @@ class ReplacementRecord:
     """
 
 
-_CODEC = JsonCodec(
-    pool_rows.REPLACEMENT, ReplacementRecord, {"agents": tuple}, ensure_ascii=False
-)
+_CODEC = JsonCodec(pool_rows.REPLACEMENT, ReplacementRecord, {"agents": tuple}, ensure_ascii=False)
 assert pool_rows.REPLACEMENT.record == trial_rows.TRIAL_REPLACEMENT.record
 
 
@@ -168,18 +166,16 @@ def replacements_partition(pool: str) -> str:
 
 
 def pool_sort_key(record: ReplacementRecord) -> str:
-    """Return the sort key of a replacement in its pool. The rows sort by the end."""
+    """Return the sort key of a replacement in the pool. Rows sort by the end of the replacement."""
     return f"{record.ended_ms:015d}.{record.trial}.{record.epoch}"
 
 
 def trial_sort_key(record: ReplacementRecord) -> str:
-    """Return the sort key of a replacement in its trial. The rows sort by the epoch."""
+    """Return the sort key of a replacement in the trial. Rows sort by the epoch of the run."""
     return f"{trial_rows.TRIAL_REPLACEMENT.sort}{record.epoch:08d}"
 
 
-def phase_durations(
-    replacement: Replacement, assigned_ms: int, until_ms: int
-) -> dict[str, int]:
+def phase_durations(replacement: Replacement, assigned_ms: int, until_ms: int) -> dict[str, int]:
     """Return the duration of each known phase in ms, in the order of the timeline.
 
     No duration is negative, and the sum is `until_ms` - `begun_ms`, or 0 if `until_ms` is earlier.

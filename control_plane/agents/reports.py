@@ -322,13 +322,11 @@ def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     """
     state = str(report.line["state"])[:32]
     durations = _parse_durations(report.line)
-    return ContainerStateReported(
-        report.epoch, state, context.node_rank, context.nodes, durations
-    )
+    return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes, durations)
 
 
 def _to_first_step(report: Report, context: ReportContext) -> TrialMessage | None:
-    """Convert the chief's line about its first step. Return None for another process."""
+    """Convert the chief's line about the first step. Return None for another process."""
     if report.writer != CHIEF:
         return None
     durations = _parse_durations(report.line)

@@ -132,8 +132,9 @@ class Fold:
         """Add the outcome of a step: the state, changed parts and rows, messages, timers, reasons
         and reply.
 
-        Values of the step replace earlier values of the same part or row, the expiry included. The
-        first guard of a row applies to all writes of the row. A reply of None keeps the earlier reply.
+        Values of the step replace earlier values of the same part or row, expiries included. The
+        first guard of a row applies to all writes of the row. A reply of None keeps the earlier
+        reply.
         """
         context = step.context
         self.state = step.state

@@ -1,4 +1,4 @@
-"""Queries of replacements: how long trials did not train after they had lost their slots.
+"""Queries of replacements: the time in which trials do not train after a loss of slots.
 
 A replacement is described in actors/replacement.py.
 """
@@ -76,7 +76,7 @@ class PhaseSum(Answer):
 
 
 class CauseSum(Answer):
-    """The replacements with a cause, and their phases in the order of the timeline.
+    """The replacements with a cause, summed up by phase in the order of the timeline.
 
     The phase `total` comes first. `unmeasured` is the number of further replacements whose run did
     not report its first step. The sums leave them out.
@@ -104,7 +104,7 @@ class ReplacementSums(Answer):
 
 
 def trial_replacements(services: Services, state: TrialState) -> list[ReplacementView]:
-    """Return the latest replacements of a trial, the newest first: at most SHOWN_MAX ended ones.
+    """Return the latest replacements of a trial, the newest first, at most SHOWN_MAX ended.
 
     A replacement that has not ended comes first. A trial without a second run needs no read. Raises
     TableError.

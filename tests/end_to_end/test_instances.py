@@ -127,9 +127,10 @@ def check_replacements(laptop: Laptop, first: str) -> None:
     assert [*phases] == [*expected, "first_step"]
     assert phases["launch"] == 0
     assert sum(phases.values()) == replacement["ended_ms"] - replacement["begun_ms"]
-    assert "after a notice: the spot market wants it" in laptop.run(
-        "trial", "describe", replacement["trial_id"]
-    ).stdout
+    assert (
+        "after a notice: the spot market wants it"
+        in laptop.run("trial", "describe", replacement["trial_id"]).stdout
+    )
     sums = laptop.json("resource-pool", "describe", POOL)["replacements"]
     assert [(each["cause"], each["count"]) for each in sums["causes"]] == [("notice", 1)]
     assert "1 replacement after a notice" in laptop.run("resource-pool", "describe", POOL).stdout

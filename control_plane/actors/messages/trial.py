@@ -237,7 +237,7 @@ versions ignore the message.
 
 @dataclass(frozen=True, slots=True)
 class ContainerStateReported:
-    """An agent reported the state of a node's container, or the trial its first step."""
+    """An agent reported the state of a node's container, or a trial reported the first step."""
 
     epoch: int
     """The epoch of the allocation."""

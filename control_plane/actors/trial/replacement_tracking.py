@@ -151,9 +151,7 @@ def _follow_request(before: TrialState, state: TrialState, context: StepContext)
     if not replacement.released_ms:
         replacement = replace(replacement, released_ms=now_ms, requested_ms=now_ms)
     elif before.allocation is not None and before.allocation.places:
-        replacement = replace(
-            replacement, requested_ms=now_ms, attempts=replacement.attempts + 1
-        )
+        replacement = replace(replacement, requested_ms=now_ms, attempts=replacement.attempts + 1)
     # The machine and the durations belong to the run that has ended.
     return _with_replacement(state, replace(replacement, machine=None, durations={}))
 
@@ -180,7 +178,7 @@ def _follow_run(
 
 
 def _launched_ms(agent: str, allocation: Allocation, context: StepContext) -> int:
-    """Return the launch time of an agent's machine in epoch ms. Return 0 without an instance row."""
+    """Return the launch time of an agent's machine in epoch ms, 0 without an instance row."""
     row = context.row(instances_partition(allocation.pool), agent)
     return int(json.loads(row.body).get("launched_ms", 0)) if row.body else 0
 

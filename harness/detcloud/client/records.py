@@ -175,7 +175,7 @@ class PhaseDuration(TypedDict):
 
 
 class Replacement(TypedDict):
-    """The way of a trial from the loss of its slots to the first step of a later run."""
+    """The way of a trial from the loss of slots to the first step of a later run."""
 
     experiment_id: int
     trial_id: int

@@ -65,13 +65,11 @@ class ResourcePool(Resource):
         self._client.delete(pool_path(self.name))
 
     def replacements(self, days: int = 30) -> ReplacementSums:
-        """Return how long trials of the pool did not train after they had lost their slots.
+        """Return the time in which trials of the pool did not train after a loss of slots.
 
         The sums cover the replacements that ended in the last `days`, at most 90.
         """
-        sums: ReplacementSums = self._client.get(
-            f"{pool_path(self.name)}/replacements", days=days
-        )
+        sums: ReplacementSums = self._client.get(f"{pool_path(self.name)}/replacements", days=days)
         return sums
 
     def _act(self, verb: str) -> None:

@@ -71,7 +71,7 @@ def build_cluster_context(
             kind = WORKER_KINDS[kind]
         elif kind in KINDS_OF_LOOPS:
             tell_of_unread_settings()
-            # Adapters report the step itself. Other code reports metrics or a checkpoint after it.
+            # Adapters report the first step directly. Other code reports metrics or a checkpoint.
             if (steps := _trained_steps(kind, fields)) is not None:
                 first_step.report(steps)
         directory.report.append(kind, **fields)
@@ -82,9 +82,7 @@ def build_cluster_context(
     distributed = distributed or DistributedContext(spec.rank, spec.size)
     read, note_listener = directory.directives.read, directory.note_listener
     preempt = PreemptContext(read, distributed, mode, note_listener)
-    made = _make_context(
-        spec, read, report, store, events, preempt, distributed, True, first_step=first_step
-    )
+    made = _make_context(spec, read, report, store, events, preempt, distributed, first_step)
     return replace(made, loop=loop)
 
 
@@ -143,7 +141,7 @@ def build_local_context(
             print_report(kind, **fields)
 
     preempt = PreemptContext(Directives, distributed, mode)
-    return _make_context(spec, Directives, report, store, events, preempt, distributed, False)
+    return _make_context(spec, Directives, report, store, events, preempt, distributed, None)
 
 
 def context_without_cluster(spec: TrialSpec) -> Context:
@@ -170,17 +168,17 @@ def _make_context(
     events: EventWriter,
     preempt: PreemptContext,
     distributed: DistributedContext,
-    on_cluster: bool,
-    *,
-    first_step: FirstStep | None = None,
+    first_step: FirstStep | None,
 ) -> Context:
     """Return a context with the given parts, and make this process end cleanly.
 
+    A `first_step` of None means that no cluster runs the trial.
     Ranks other than the chief write no event files. Only the chief on a cluster starts an upload of
     event files, unless checkpoints are stored in a folder. `train` raises the error of a failed
     background checkpoint before each report.
     """
     ensure_clean_exit()
+    on_cluster = first_step is not None
     search = spec.config.get("searcher") or {}
     is_worker = distributed.can_exchange and distributed.rank > 0
 

@@ -103,7 +103,7 @@ def test_pool_sums_up_the_last_days(cluster: Cluster, agent: Agent) -> None:
         "p90_ms": 2_000,
     }
     assert [each["trial_id"] for each in sums["latest"]] == [1]
-    cluster.clock.ms += 86_400_000
+    cluster.clock.ms += 86_400_001
     assert cluster.get(f"{path}?days=1").json["causes"] == []
 
 

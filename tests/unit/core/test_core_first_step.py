@@ -60,9 +60,14 @@ def test_other_runs_report_nothing(spec: TrialSpec | None) -> None:
 def test_failed_restore_counts_too() -> None:
     clock, lines = Clock(), Reports()
     first_step = FirstStep(SPEC, lines, clock)
-    with pytest.raises(OSError), first_step.measure_restore():
-        clock.seconds += 2
-        raise OSError("the store is away")
+
+    def restore() -> None:
+        with first_step.measure_restore():
+            clock.seconds += 2
+            raise OSError("the store is away")
+
+    with pytest.raises(OSError, match="away"):
+        restore()
     first_step.report(41)
     assert lines[0][1]["durations_ms"] == {"restore": 2_000, "first_step": 0}
 
@@ -92,9 +97,9 @@ def test_restored_checkpoint_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     trial = make_trial(tmp_path, epoch=1)
     direct(trial, revision=1, length=100, closed=True, answered=0)
     enter(trial, monkeypatch)
-    with core.init() as context:
-        with context.checkpoint.store_path({"steps_completed": 40}) as (folder, uuid):
-            (folder / "weights").write_bytes(b"w")
+    saved = {"steps_completed": 40}
+    with core.init() as context, context.checkpoint.store_path(saved) as (folder, uuid):
+        (folder / "weights").write_bytes(b"w")
     (stored,) = reports(trial, "checkpoint")
     reference = {"uuid": uuid, "trial_id": 4, "path": stored["path"], "steps_completed": 40}
     spec = json.loads((trial / "in" / "spec.json").read_text())

@@ -152,10 +152,10 @@ def describe_trial(arguments: Namespace) -> int:
     """Print a trial as text, CSV, JSON or YAML, and with options also metrics and summaries. Return
     0.
 
-    Fields on losses, replacements and damages are printed only if the trial has these. With `--metrics` and
-    `--metrics-summary`, further tables follow, or further fields in JSON and YAML. `--limit` and
-    `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the log may be
-    printed to stderr.
+    Fields on losses, replacements and damages are printed only if the trial has these. With
+    `--metrics` and `--metrics-summary`, further tables follow, or further fields in JSON and YAML.
+    `--limit` and `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the
+    log may be printed to stderr.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such trial, or another request

@@ -1,4 +1,4 @@
-"""Texts and tables of replacements: how long trials did not train after they lost their slots."""
+"""Texts and tables of replacements: the time in which trials do not train after a loss of slots."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sum_title(sums: Item, days: int) -> str:
 
 
 def _replacement_lines(replacement: Item) -> Iterator[str]:
-    """Yield the line of a replacement, and the line of its phases."""
+    """Yield a line about a replacement, and a line of the phases."""
     runs = f"run {replacement['from_epoch']} to {replacement['epoch']}"
     if replacement["epoch"] == replacement["from_epoch"]:
         runs = f"run {replacement['epoch']}"

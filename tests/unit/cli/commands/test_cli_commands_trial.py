@@ -183,9 +183,7 @@ def test_a_trial_is_killed(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert json.loads(detcloud("t", "kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
 
 
-def test_trial_description_has_replacements(
-    ended_cluster: FakeCluster, detcloud: Detcloud
-) -> None:
+def test_trial_description_has_replacements(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     ended_cluster.trials[0]["replacements"] = [REPLACEMENT]
     assert "Replacements       1970-01-01 00:00:00+0000 run 1 to 2, 95 s, after a notice: " in (
         detcloud("t", "describe", "1").out
