@@ -21,7 +21,7 @@ export function ReplacementBars({ replacements, title }: Props) {
     <ul class="replacements">
       {replacements.map((one) => (
         <li key={`${one.trial_id}.${one.from_epoch}.${one.epoch}`}>
-          {title(one)} <Moment ms={one.begun_ms} /> {causeText(one.cause)}: <strong>{totalText(one)}</strong>{" "}
+          {title(one)}, <Moment ms={one.begun_ms} /> {causeText(one.cause)}: <strong>{totalText(one)}</strong>{" "}
           <span class="quiet">{one.reason}</span>
           <Bar phases={one.phases} longestMs={longestMs} />
           <Legend phases={one.phases} />
