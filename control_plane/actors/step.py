@@ -56,6 +56,8 @@ class WriteRow:
     """The row as the step read it. If the row has changed since, the commit fails. None: no
     condition.
     """
+    expires_ms: int | None = None
+    """The time at which the row is deleted, in epoch ms. None: never."""
 
 
 class CommandRefused(RequestError):
@@ -160,15 +162,22 @@ class StepContext:
         self.parts[name] = value
 
     def write_row(
-        self, partition: str, sort: str, body: bytes | None, *, expected: ObservedRow | None = None
+        self,
+        partition: str,
+        sort: str,
+        body: bytes | None,
+        *,
+        expected: ObservedRow | None = None,
+        expires_ms: int | None = None,
     ) -> None:
         """Collect the write of a row outside the actor. A body of None removes the row.
 
         Args:
             expected: the row as a call of `row` returned it. If the row has changed since, the
                 commit fails and the step runs again. None: no condition.
+            expires_ms: the time at which the row is deleted, in epoch ms. None: never.
         """
-        self.rows.append(WriteRow(partition, sort, body, expected))
+        self.rows.append(WriteRow(partition, sort, body, expected, expires_ms))
 
     def add_reason(self, reason: str) -> None:
         """Add a sentence to the journal entry of this step that explains an effect."""

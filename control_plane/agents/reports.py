@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 from pydantic_core import to_json
 
 from control_plane.actors.messages.trial import (
+    FIRST_STEP,
     NOTICE_OUTCOMES,
     AllocationExited,
     CheckpointDamageReported,
@@ -25,6 +26,7 @@ from control_plane.actors.messages.trial import (
     ValidationReported,
 )
 from control_plane.actors.records import CheckpointRef
+from control_plane.actors.replacement import REPORTED_DURATIONS
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
@@ -319,7 +321,32 @@ def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     The state is cut to 32 characters. Raises KeyError without a state.
     """
     state = str(report.line["state"])[:32]
-    return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes)
+    durations = _parse_durations(report.line)
+    return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes, durations)
+
+
+def _to_first_step(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert the chief's line about the first step. Return None for another process."""
+    if report.writer != CHIEF:
+        return None
+    durations = _parse_durations(report.line)
+    return ContainerStateReported(
+        report.epoch, FIRST_STEP, context.node_rank, context.nodes, durations
+    )
+
+
+def _parse_durations(line: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the line's known durations in ms by name. Other names and invalid values are left
+    out, because a duration that is not known must not end a run.
+    """
+    durations = line.get("durations_ms")
+    if not isinstance(durations, Mapping):
+        return {}
+    return {
+        str(name): value
+        for name in sorted(REPORTED_DURATIONS)
+        if _is_whole(value := durations.get(name)) and value >= 0
+    }
 
 
 def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
@@ -331,6 +358,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
     outcome = _parse_text(line.get("notice_outcome"), 64)
+    age_ms = line.get("notice_age_ms")
     return AllocationExited(
         epoch=report.epoch,
         reason=_parse_text(line.get("reason"), 64) or "errored",
@@ -342,6 +370,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
         is_permanent=line.get("lasting") is True,
+        notice_age_ms=age_ms if _is_whole(age_ms) and age_ms >= 0 else 0,
     )
 
 
@@ -353,6 +382,7 @@ _TRIAL_LINES = {
     "checkpoint_damage": _to_checkpoint_damage,
     _LOAD_FAILURE: _to_checkpoint_damage,
     "early_exit": _to_early_exit,
+    "first_step": _to_first_step,
 }
 _AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}
 

@@ -64,6 +64,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "metric": experiment.metric,
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
+            "replaces_run": trial.replacement is not None,
         }
 
     return build_spec

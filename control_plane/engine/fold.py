@@ -63,6 +63,8 @@ class Fold:
     """The changed rows outside the actor: the guard (the row as it was read, or None) and the last
     body. A body of None deletes the row.
     """
+    row_expiries: dict[Key, int] = field(default_factory=dict)
+    """The time at which a written row expires, in epoch ms, of rows that expire."""
     row_guards: dict[Key, ObservedRow] = field(default_factory=dict)
     """The rows outside the actor whose revision the commit is conditional on, as they were read."""
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
@@ -130,8 +132,9 @@ class Fold:
         """Add the outcome of a step: the state, changed parts and rows, messages, timers, reasons
         and reply.
 
-        Values of the step replace earlier values of the same part or row. The first guard of a row
-        applies to all writes of the row. A reply of None keeps the earlier reply.
+        Values of the step replace earlier values of the same part or row, expiries included. The
+        first guard of a row applies to all writes of the row. A reply of None keeps the earlier
+        reply.
         """
         context = step.context
         self.state = step.state
@@ -143,6 +146,10 @@ class Fold:
             if row.expected is not None:
                 self.row_guards.setdefault(key, row.expected)
             self.row_writes[key] = (self.row_guards.get(key), row.body)
+            if row.expires_ms is None:
+                self.row_expiries.pop(key, None)
+            else:
+                self.row_expiries[key] = row.expires_ms
         self.timers += context.timers
         self.reasons += [(self.steps, reason) for reason in context.reasons]
         self.steps += 1

@@ -18,6 +18,7 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries import metrics
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
+from control_plane.queries.replacements import ReplacementView, trial_replacements
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX
 
@@ -102,13 +103,15 @@ class TrialWithEnvironment(Trial):
     """A trial with the environment and metadata.
 
     `environment` is the latest environment that the trial's process reported, or null. `metadata`
-    was set by the trial's code and by users.
+    was set by the trial's code and by users. `replacements` are the latest replacements of runs
+    that lost their slots, the newest first.
     """
 
     environment: dict[str, Any] | None
     metadata: dict[str, Any]
     metadata_revision: str
     metadata_damage: str
+    replacements: list[ReplacementView]
 
 
 def get_trial(services: Services, trial_id: int) -> TrialState:
@@ -142,6 +145,7 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
         metadata=metadata,
         metadata_revision=revision,
         metadata_damage=damage,
+        replacements=trial_replacements(services, state),
     )
 
 

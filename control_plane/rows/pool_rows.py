@@ -59,5 +59,14 @@ USAGE = RowType(
     writers=("actors.trial.metering",),
     readers=("queries.cost",),
 )
+REPLACEMENT = RowType(
+    name="replacement",
+    key="replacements#POOL / ENDED.TRIAL.EPOCH",
+    meaning="The way of a trial from the loss of its slots to the first step of a later run.",
+    record="control_plane.actors.replacement:ReplacementRecord",
+    writers=("actors.trial.replacement_tracking",),
+    readers=("queries.replacements",),
+    expiry="90 days after the end",
+)
 
-ROW_TYPES = (POOL, POOL_CONFIG, JOB, JOB_ID, JOB_MOVES, USAGE)
+ROW_TYPES = (POOL, POOL_CONFIG, JOB, JOB_ID, JOB_MOVES, USAGE, REPLACEMENT)

@@ -89,6 +89,14 @@ UPLOAD_SESSION = RowType(
     readers=("checkpoint_gc.upload_sessions",),
     secret_fields=("session",),
 )
+TRIAL_REPLACEMENT = RowType(
+    name="replacement of a trial",
+    key="trial#TRIAL / B#EPOCH",
+    meaning="The replacement that ended in a run of the trial, as in the rows of the pool.",
+    record="control_plane.actors.replacement:ReplacementRecord",
+    writers=("actors.trial.replacement_tracking",),
+    readers=("queries.replacements",),
+)
 
 ROW_TYPES = (
     ENVIRONMENT,
@@ -100,4 +108,5 @@ ROW_TYPES = (
     METRICS,
     RANK_METRICS,
     UPLOAD_SESSION,
+    TRIAL_REPLACEMENT,
 )

@@ -94,6 +94,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         if batch + 1 <= self._skipped:
             return
         self._steps = self._epoch_start + batch + 1
+        self._core.first_step.report(self._steps)
         if isinstance(self._period, int) and self._steps % self._period == 0:
             self._report_training(logs or {})
         if self._core.preempt.must_stop_at_next_batch():

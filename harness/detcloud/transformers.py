@@ -151,6 +151,7 @@ class DetCallback(transformers.TrainerCallback):
         return not self.filter_metrics or any(part in name for part in self.filter_metrics)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.core_context.first_step.report(state.global_step)
         share = state.global_step / max(1, state.max_steps)
         self._loop.report_progress(state.global_step, state.epoch or 0, share)
         if not self._loop.counts_epochs:

@@ -12,13 +12,14 @@ from control_plane.actors.experiment.trial_summaries import Summaries, TrialSumm
 from control_plane.actors.pool.actor import PoolState, agents_of, job_queue_of
 from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.records import Place, Status
+from control_plane.actors.replacement import decode_replacement
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at, parse_json
 from control_plane.engine.head import HEAD, PARTS, decode_head
 from control_plane.engine.journal import JOURNAL, decode_journal_row
 from control_plane.engine.mailbox import MAIL, TIMERS, mail_key
-from control_plane.rows import actor_rows
+from control_plane.rows import actor_rows, pool_rows
 from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
 from simulator.faults.table_faults import TableDecorator
 
@@ -156,6 +157,8 @@ class StateChecker:
         if put.key.sort.startswith((MAIL, TIMERS)):
             self._mail.add(put.key)
             self.on_mail(address)
+        if address.startswith(pool_rows.REPLACEMENT.partition) and not self._unchecked:
+            _check_replacement(put)
         if put.key.sort != HEAD or address.partition("#")[0] not in ACTOR_TYPES:
             return
         after = actor_type_at(address).decode_state(decode_head(put.body)[1])
@@ -304,6 +307,17 @@ class StateChecker:
 
     def _reader(self, address: str) -> "_CheckerReader":
         return _CheckerReader(self, address)
+
+
+def _check_replacement(put: Put) -> None:
+    """Check that no phase of an ended replacement is negative, and that the phases add up.
+
+    Raises AssertionError.
+    """
+    record = decode_replacement(put.body)
+    assert min(record.phases.values()) >= 0, f"{put.key} has a negative phase: {record.phases}"
+    total_ms = record.ended_ms - record.begun_ms
+    assert sum(record.phases.values()) == total_ms, f"{put.key} is not the sum of its phases"
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:

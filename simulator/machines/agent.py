@@ -73,6 +73,8 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self._due_ms = 0
         self._wakes = 0
         self._notice: EndNotice | None = None
+        self._booted_ms = environment.clock.now_ms
+        self._enrolled_ms: int | None = None
 
     def start(self) -> None:
         """Start or restart the agent's process, which keeps the processes and reports on the disk.
@@ -244,6 +246,8 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
 
     def _handle_enrolment(self, epoch: int) -> None:
         self.begin_session(epoch)
+        if self._enrolled_ms is None:
+            self._enrolled_ms = self._environment.clock.now_ms
         self._wake(0)
 
     def _handle_failure(self, refused: CommandRefused | None) -> None:
@@ -324,11 +328,19 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             process.fail("start_failed", "the disk is full")
             return
         process.apply_directives(entry["directives"])
-        for state in ("PULLING", "STARTING", "RUNNING"):
+        for state in ("PULLING", "STARTING"):
             process.report(_container_line(state))
+        process.report({**_container_line("RUNNING"), "durations_ms": self._durations_ms()})
         process.start(environment.faults.random.randint(*START_MS))
         if self._notice is not None:
             process.give_notice(self._notice)
+
+    def _durations_ms(self) -> dict[str, int]:
+        """Return the ages of the machine and of the agent, and the durations of a start."""
+        now_ms = self._environment.clock.now_ms
+        enrolled_ms = now_ms if self._enrolled_ms is None else self._enrolled_ms
+        ages = {"machine": now_ms - self._booted_ms, "agent": now_ms - enrolled_ms}
+        return {**ages, "code": 0, "packages": 0}
 
     def _make_unstarted_process(self, name: str) -> TrialProcess:
         return TrialProcess(name, self._environment.process_environment, self._wake_for_report)

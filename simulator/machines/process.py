@@ -22,7 +22,7 @@ from simulator.machines.training import Training
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = frozenset({"checkpoint", "completed", "exited", "container"})
+URGENT = frozenset({"checkpoint", "completed", "exited", "container", "first_step"})
 
 
 class ProcessPhase(Enum):
@@ -104,6 +104,8 @@ class TrialProcess:
     _since_ms: int = 0
     _action_number: int = 0
     _uploads: int = 0
+    _noticed_ms: int = 0
+    _reports_first_step: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -174,6 +176,7 @@ class TrialProcess:
         if self.has_ended or self.notice is not None:
             return
         self.notice = notice
+        self._noticed_ms = self.environment.clock.now_ms
         left_ms = notice.deadline_ms - self.environment.clock.now_ms
         if (
             self.phase is ProcessPhase.TRAINING
@@ -297,7 +300,25 @@ class TrialProcess:
         assert self.training is not None
         self.phase = ProcessPhase.TRAINING
         self._since_ms = self.environment.clock.now_ms
+        if self.spec.get("replaces_run") and not self._reports_first_step:
+            self._report_first_step(ceil(self.training.learning_curve.batch_ms))
         self._train_on_to(self.training.next_stop(self.steps, end))
+
+    def _report_first_step(self, delay_ms: int) -> None:
+        """Report the first step of a run that replaces another run after `delay_ms`.
+
+        Nothing is reported if the process trains no longer then.
+        """
+        self._reports_first_step = True
+        clock, steps = self.environment.clock, self.steps + 1
+
+        def report() -> None:
+            if self.phase is ProcessPhase.TRAINING:
+                durations = {"restore": 0, "first_step": delay_ms}
+                line = {"steps_completed": steps, "durations_ms": durations}
+                self.report({"kind": "first_step", **line})
+
+        clock.call_at(clock.now_ms + delay_ms, report)
 
     def _train_on_to(self, stop: int) -> None:
         """Train until batch `stop`, or until an earlier failure of the code."""
@@ -425,7 +446,9 @@ class TrialProcess:
         self.phase = ProcessPhase.ENDED
         if self.notice is not None:
             self.cause = "the machine is about to end"
-        notice = {"notice": self.cause} if self.cause else {}
+        notice: Line = {"notice": self.cause} if self.cause else {}
+        if self.notice is not None:
+            notice["notice_age_ms"] = self.environment.clock.now_ms - self._noticed_ms
         self.report(
             {
                 "kind": "exited",

@@ -108,6 +108,32 @@ def test_notice_is_obeyed_and_the_replacement_starts_at_once(
     path.write_text(json.dumps(notice))
     wait_until(lambda: set(running(laptop)) - {first})
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    check_replacements(laptop, first)
+
+
+def check_replacements(laptop: Laptop, first: str) -> None:
+    """Check the replacement of a run that left the instance `first` after a notice."""
+    ids = [trial["id"] for trial in laptop.json("trial", "list", 1)]
+    described = [laptop.json("trial", "describe", trial_id) for trial_id in ids]
+    shown = [each for trial in described for each in trial["replacements"]]
+    (replacement,) = [each for each in shown if each["cause"] == "notice"]
+    assert replacement["reason"] == "the spot market wants it"
+    assert replacement["from_agent_id"] == first
+    assert replacement["agent_ids"] != [first]
+    assert replacement["has_first_step"]
+    phases = {each["phase"]: each["duration_ms"] for each in replacement["phases"]}
+    # The provider's instances are processes: their kernel runs already, and there is no image.
+    expected = ["checkpoint", "queue", "launch", "boot", "code", "packages", "start", "restore"]
+    assert [*phases] == [*expected, "first_step"]
+    assert phases["launch"] == 0
+    assert sum(phases.values()) == replacement["ended_ms"] - replacement["begun_ms"]
+    assert (
+        "after a notice: the spot market wants it"
+        in laptop.run("trial", "describe", replacement["trial_id"]).stdout
+    )
+    sums = laptop.json("resource-pool", "describe", POOL)["replacements"]
+    assert [(each["cause"], each["count"]) for each in sums["causes"]] == [("notice", 1)]
+    assert "1 replacement after a notice" in laptop.run("resource-pool", "describe", POOL).stdout
 
 
 def trials(laptop: Laptop, name: str) -> list[Process]:

@@ -19,6 +19,9 @@ DECISIONS = {
     "control_plane/scheduling/": ("schedule_jobs",),
 }
 
+# The functions that get each message of an actor after the handler.
+OBSERVERS = frozenset({"track_replacement"})
+
 
 @dataclass(frozen=True)
 class Place:
@@ -110,7 +113,11 @@ def _chosen_call(call: Call) -> Call | None:
     got the message, return the last call whose result the function returned, or None.
     """
     folder = file_of(call.code).rpartition("/")[0] + "/"
-    inside = [inner for inner in call.calls if file_of(inner.code).startswith(folder)]
+    inside = [
+        inner
+        for inner in call.calls
+        if file_of(inner.code).startswith(folder) and inner.code.co_name not in OBSERVERS
+    ]
     passing = [inner for inner in inside if inner.has_message]
     returning = [inner for inner in inside if inner.returned is call.returned]
     both = [inner for inner in passing if inner in returning]

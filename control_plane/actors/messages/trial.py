@@ -227,18 +227,30 @@ class AllocationLost:
     """The time of the agent's last sign of life, in epoch ms. None: unknown."""
 
 
+FIRST_STEP: Final = "FIRST_STEP"
+"""The state of a run that has trained its first step.
+
+Only a run that replaces another run reports this state. It is no AllocationState, so that older
+versions ignore the message.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerStateReported:
-    """An agent reported the state of a node's container."""
+    """An agent reported the state of a node's container, or a trial reported the first step."""
 
     epoch: int
     """The epoch of the allocation."""
     state: str
-    """PULLING, STARTING or RUNNING. Other states are ignored."""
+    """PULLING, STARTING, RUNNING or FIRST_STEP. Other states are ignored."""
     node_rank: int = 0
     """The rank of the node."""
     nodes: int = 1
     """The number of the allocation's nodes."""
+    durations: Mapping[str, int] = field(default_factory=dict)
+    """Durations in ms by one of REPORTED_DURATIONS (actors/replacement.py). Empty: not
+    reported.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +427,8 @@ class AllocationExited:
     """
     is_permanent: bool = field(default=False, metadata=keep_stored_name("lasting"))
     """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
+    notice_age_ms: int = 0
+    """The time in ms from the notice to the exit, by the agent's clock. 0: not reported."""
 
 
 AllocationMessage = (

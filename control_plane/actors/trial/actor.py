@@ -71,6 +71,7 @@ from control_plane.actors.trial.experiment_messages import (
     kill_trial,
 )
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
+from control_plane.actors.trial.replacement_tracking import track_replacement
 from control_plane.actors.trial.stalls import end_restart_delay
 from control_plane.actors.trial.state import Allocation, TrialState
 from control_plane.actors.trial.training import apply_training_report
@@ -94,7 +95,17 @@ def step(
         return create_trial(message, context) if state is None else state
     if state is None or state.deleted:
         return _answer_without_trial(state, message)
+    return track_replacement(state, _apply_message(state, message, context), message, context)
+
+
+def _apply_message(state: TrialState, message: TrialMessage, context: StepContext) -> TrialState:
+    """Apply a message to a trial that exists. Choose the handler by the message's type.
+
+    Raises CommandRefused as `step` does.
+    """
     match message:
+        case TrialCreated():
+            return state
         case (
             CheckpointDeletionRequested()
             | CheckpointFilesDeleted()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.actors.replacement import Replacement
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
@@ -276,6 +277,10 @@ class TrialState:
     """Whether the last run ended otherwise than by giving up its slots."""
     load_failure: LoadFailure | None = None
     """The latest failure to load a checkpoint, or None."""
+    replacement: Replacement | None = None
+    """The replacement of a run that lost its slots, until the first step of a later run, or None
+    (replacement_tracking.py).
+    """
 
     @property
     def has_reached_length(self) -> bool:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Path, Response
+from fastapi import Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from control_plane.queries import pool as pools
 from control_plane.queries.answer import Answer
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.pages import Page
+from control_plane.queries.replacements import ReplacementSums, replacement_sums
 from control_plane.queries.resource_pool import (
     ResourcePoolView,
     ResourcePoolWhole,
@@ -52,6 +53,9 @@ from control_plane.usecases.pool_settings import (
 CONFIG_CHARACTERS_MAX = 256 * 1024
 CONFIG_BYTES_MAX = 2 * 1024 * 1024
 OVERRIDES_MAX = 200
+REPLACEMENT_DAYS = 30
+# Rows of replacements are kept for this time.
+REPLACEMENT_DAYS_MAX = 90
 
 router = guarded_router("resource-pools")
 
@@ -136,6 +140,20 @@ def list_pools(services: ServicesParameter, page: PageParameters) -> Page[Resour
 @require_role(*USER_ROLES)
 def describe(resource_pool: PoolName, services: ServicesParameter) -> ResourcePoolWhole:
     return describe_pool(services, resource_pool)
+
+
+@router.get("/resource-pools/{resource_pool}/replacements")
+@require_role(*USER_ROLES)
+def sum_pool_replacements(
+    resource_pool: PoolName,
+    services: ServicesParameter,
+    days: Annotated[int, Query(ge=1, le=REPLACEMENT_DAYS_MAX)] = REPLACEMENT_DAYS,
+) -> ReplacementSums:
+    """Sum up the replacements of the pool that ended in the last `days`, by cause and phase.
+
+    Errors: `not_found` for an unknown pool. `invalid` for another number of days than 1 to 90.
+    """
+    return replacement_sums(services, resource_pool, days)
 
 
 @router.put("/resource-pools/{resource_pool}", response_model=PoolAnswer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.allocation.limits import GRACE_MS
+from detcloud.agent.allocation.start_times import CODE, PACKAGES, StartTimes
 from detcloud.agent.assignment.assignment import Assignment
 from detcloud.agent.assignment.environment import configured_variables
 from detcloud.agent.assignment.model_code import CodeReference
@@ -73,6 +74,7 @@ class Node:
         self._log_line = log_line
         self._allocations: dict[str, Allocation] = {}
         self._notice: Notice | None = None
+        self._enrolled_at: float | None = None
         self.stopping = False
         self.refuses_new = False
         self.wake_event = threading.Event()
@@ -193,6 +195,11 @@ class Node:
         """
         for name, allocation in list(self._allocations.items()):
             allocation.acknowledge(acked.get(name, {}), logs.get(name, 0))
+
+    def note_enrolment(self) -> None:
+        """Note the time of the agent's first enrolment. Later calls change nothing."""
+        if self._enrolled_at is None:
+            self._enrolled_at = time.monotonic()
 
     def forget_offsets(self) -> None:
         """Mark all acknowledged offsets as unknown: nothing is sent before the next answer."""
@@ -325,6 +332,7 @@ class Node:
                 packages=packages,
                 keeps_kernels=self._cache_limits.kernels > 0,
                 layers=self._layers.begin(allocation, spec) if self._layers else None,
+                start_times=allocation.start_times,
             )
             replace_taken_port(spec, allocation.directory)
             allocation.directory.write_spec(spec)
@@ -355,7 +363,8 @@ class Node:
 
     def _add_allocation(self, directory: AllocationDirectory) -> Allocation:
         directory.create()
-        allocation = Allocation(directory, self._runtime, self._log_bytes_max)
+        start_times = StartTimes(lambda: self._enrolled_at)
+        allocation = Allocation(directory, self._runtime, self._log_bytes_max, start_times)
         self._allocations[directory.allocation] = allocation
         self.wake_event.set()
         return allocation
@@ -373,9 +382,10 @@ class Node:
         Raise LaunchImpossible if the trial's request cannot be met, or any other exception for a
         problem of the machine.
         """
-        directory = allocation.directory
+        directory, times = allocation.directory, allocation.start_times
         if code is not None:
-            self._code.unpack(code, directory.code)
+            with times.measure(CODE):
+                self._code.unpack(code, directory.code)
         if assignment.has_hook:
             directory.write_notices([f"[detcloud] {text}" for text in clean_hook(directory.code)])
         launch = self._runtime.prepare(assignment, lambda: allocation.is_needed)
@@ -383,6 +393,9 @@ class Node:
             allocation.record_environment(launch.facts)
 
         def start() -> None:
+            if len(launch.stages) > 1:
+                # The stages before the trial install packages and run the hook.
+                times.begin(PACKAGES)
             self._runtime.start(directory.agent, launch)
             self.wake_event.set()
 

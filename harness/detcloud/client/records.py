@@ -167,6 +167,69 @@ class Damage(TypedDict):
     instead_steps: int
 
 
+class PhaseDuration(TypedDict):
+    """The duration of a phase of a replacement."""
+
+    phase: str
+    duration_ms: int
+
+
+class Replacement(TypedDict):
+    """The way of a trial from the loss of slots to the first step of a later run."""
+
+    experiment_id: int
+    trial_id: int
+    cause: str
+    """`notice`, `loss` or `preemption`."""
+    reason: str
+    from_epoch: int
+    """The number of the run that lost its slots."""
+    from_agent_id: str
+    epoch: int
+    """The number of the run that trains again, or that waits or starts."""
+    agent_ids: list[str]
+    begun_ms: int
+    ended_ms: int | None
+    """The time of the first step, or None before it."""
+    attempts: int
+    """The number of runs in between that ended before their first step."""
+    duration_ms: int
+    phases: list[PhaseDuration]
+    """The known phases in order. Their sum is `duration_ms`."""
+    has_first_step: bool
+
+
+class PhaseSum(TypedDict):
+    """A phase over several replacements. The phase `total` is the whole replacement."""
+
+    phase: str
+    count: int
+    median_ms: int
+    p90_ms: int
+
+
+class CauseSum(TypedDict):
+    """The replacements of a pool with a cause."""
+
+    cause: str
+    count: int
+    unmeasured: int
+    """The number of further replacements whose run did not report its first step."""
+    phases: list[PhaseSum]
+
+
+class ReplacementSums(TypedDict):
+    """The sums of a pool's replacements."""
+
+    resource_pool: str
+    since_ms: int
+    is_cut: bool
+    """Whether only the latest 1,000 replacements are summed."""
+    causes: list[CauseSum]
+    latest: list[Replacement]
+    """The latest replacements, the newest first."""
+
+
 class MetricReport(TypedDict):
     """A report of a trial's metrics."""
 

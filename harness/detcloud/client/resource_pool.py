@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.client.config_text import read_config_text
+from detcloud.client.records import ReplacementSums
 from detcloud.client.resource import Field, Resource, path_segment
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ class ResourcePool(Resource):
         only.
         """
         self._client.delete(pool_path(self.name))
+
+    def replacements(self, days: int = 30) -> ReplacementSums:
+        """Return the time in which trials of the pool did not train after a loss of slots.
+
+        The sums cover the replacements that ended in the last `days`, at most 90.
+        """
+        sums: ReplacementSums = self._client.get(f"{pool_path(self.name)}/replacements", days=days)
+        return sums
 
     def _act(self, verb: str) -> None:
         self.data = self._client.post(f"{pool_path(self.name)}/{verb}")

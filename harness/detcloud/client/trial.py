@@ -15,6 +15,7 @@ from detcloud.client.records import (
     Loss,
     MetricReport,
     MetricSummary,
+    Replacement,
     Series,
 )
 from detcloud.client.resource import Field, Resource
@@ -56,6 +57,9 @@ class TrialHandle(Resource):
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
     recent_damages = Field[list[Damage]](
         "The last few damaged checkpoints that runs began from, the oldest first."
+    )
+    replacements = Field[list[Replacement]](
+        "The latest replacements of runs that lost their slots, the newest first; absent in lists."
     )
     latest_checkpoint = Field[str | None](
         "The UUID of the checkpoint to resume from; None without a checkpoint."

@@ -28,6 +28,7 @@ from detcloud.core.checkpoint_writer import (
     Selector,
 )
 from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.first_step import FirstStep
 from detcloud.core.shared_download import DownloadMode, await_fetched, fetch, sharing_ranks
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.checkpoint_limits import MANIFEST
@@ -59,12 +60,14 @@ class CheckpointContext:
         on_cluster: bool,
         distributed: DistributedContext | None = None,
         metric_at: MetricAt = lambda _: None,
+        first_step: FirstStep | None = None,
     ) -> None:
         """Create the context. A `store` of None disables checkpoint storage.
 
         `metric_at` returns the searcher's metric at a batch, for the report of a checkpoint. By
-        default the process is alone.
+        default the process is alone. `first_step` measures restores.
         """
+        self._first_step = first_step or FirstStep()
         self._distributed = distributed or DistributedContext()
         self._spec = spec
         self._store = store
@@ -72,7 +75,10 @@ class CheckpointContext:
         self.saves = BackgroundSave()
         is_chief = self._distributed.rank == 0
         self.loading = LoadWatch(
-            spec.latest_checkpoint, report, is_reporting=on_cluster and is_chief
+            spec.latest_checkpoint,
+            report,
+            is_reporting=on_cluster and is_chief,
+            first_step=self._first_step,
         )
         self._catalog = CheckpointCatalog(
             spec, store, report, on_cluster=on_cluster, is_chief=is_chief
@@ -254,7 +260,8 @@ class CheckpointContext:
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
             with make_temporary_folder("detcloud-checkpoint-") as folder:
-                fetch(partial(self._open_reader, checkpoint), Path(folder), selector, ranks)
+                with self._first_step.measure_restore():
+                    fetch(partial(self._open_reader, checkpoint), Path(folder), selector, ranks)
                 try:
                     with self.loading.watch(checkpoint):
                         yield Path(folder)
@@ -292,7 +299,8 @@ class CheckpointContext:
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
-            fetch(partial(self._open_reader, checkpoint), Path(directory), selector, ranks)
+            with self._first_step.measure_restore():
+                fetch(partial(self._open_reader, checkpoint), Path(directory), selector, ranks)
         else:
             await_fetched(ranks, selector)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from detcloud.core.checkpoint_reader import CAUSE_CHARACTERS_MAX
+from detcloud.core.first_step import FirstStep
 from detcloud.shared.errors import DetcloudError, InvalidHP
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
 
@@ -25,13 +26,20 @@ class LoadWatch:
     """
 
     def __init__(
-        self, latest: CheckpointReference | None, report: Reporter, *, is_reporting: bool
+        self,
+        latest: CheckpointReference | None,
+        report: Reporter,
+        *,
+        is_reporting: bool,
+        first_step: FirstStep | None = None,
     ) -> None:
         """Create a watch of the checkpoint `latest`, or of nothing if `latest` is None.
 
         `report` appends a line to the trial's report file. Load failures are reported only if
-        `is_reporting`, which is true on the chief of a trial on a cluster.
+        `is_reporting`, which is true on the chief of a trial on a cluster. `first_step` measures
+        the loads.
         """
+        self._first_step = first_step or FirstStep()
         self._latest = latest
         self._report = report
         self._is_reporting = is_reporting and latest is not None
@@ -77,7 +85,8 @@ class LoadWatch:
         if self._latest is not None and uuid == self._latest.uuid:
             self.begin()
         try:
-            yield
+            with self._first_step.measure_restore():
+                yield
         except BaseException as error:
             self.note_error(error)
             raise

@@ -11,6 +11,7 @@ from enum import Enum
 
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.first_step import FirstStep
 from detcloud.core.notice_plan import Choice, Outcome, Situation, choose_action
 from detcloud.core.preempt import PreemptContext
 from detcloud.core.profiler import ProfilerContext
@@ -57,6 +58,8 @@ class Context:
     """
     loop: LoopOfTrial = field(default_factory=LoopOfTrial)
     """The training loop that runs, which decides the settings that are read."""
+    first_step: FirstStep = field(default_factory=FirstStep)
+    """Reports the first step of a run that replaces another run."""
 
     @property
     def is_chief(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.context import Context
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.event_upload import EventUploader
+from detcloud.core.first_step import FirstStep
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.report_lines import print_report
@@ -56,6 +57,11 @@ def build_cluster_context(
     tell_of_unused_progress, loop = _progress_notice(), LoopOfTrial()
     tell_of_unread_settings = unread_settings_teller(loop, spec.config)
 
+    def report_line(kind: str, **fields: object) -> None:
+        directory.report.append(kind, **fields)
+
+    first_step = FirstStep(spec, report_line if directory.rank == 0 else None)
+
     def report(kind: str, **fields: object) -> None:
         if distributed is not None and distributed.rank:
             if kind == "progress":
@@ -65,6 +71,9 @@ def build_cluster_context(
             kind = WORKER_KINDS[kind]
         elif kind in KINDS_OF_LOOPS:
             tell_of_unread_settings()
+            # Adapters report the first step directly. Other code reports metrics or a checkpoint.
+            if (steps := _trained_steps(kind, fields)) is not None:
+                first_step.report(steps)
         directory.report.append(kind, **fields)
         print_report(kind, **fields)
 
@@ -73,8 +82,18 @@ def build_cluster_context(
     distributed = distributed or DistributedContext(spec.rank, spec.size)
     read, note_listener = directory.directives.read, directory.note_listener
     preempt = PreemptContext(read, distributed, mode, note_listener)
-    made = _make_context(spec, read, report, store, events, preempt, distributed, True)
+    made = _make_context(spec, read, report, store, events, preempt, distributed, first_step)
     return replace(made, loop=loop)
+
+
+def _trained_steps(kind: str, fields: Mapping[str, object]) -> int | None:
+    """Return the number of trained batches that a report shows. Return None if it shows none.
+
+    Checkpoints, and metrics of training and validations, have numbers of batches.
+    """
+    steps = fields.get("steps_completed")
+    is_training = kind == "checkpoint" or fields.get("group") in ("training", "validation")
+    return steps if is_training and isinstance(steps, int) else None
 
 
 def _progress_notice() -> Callable[[], None]:
@@ -122,7 +141,7 @@ def build_local_context(
             print_report(kind, **fields)
 
     preempt = PreemptContext(Directives, distributed, mode)
-    return _make_context(spec, Directives, report, store, events, preempt, distributed, False)
+    return _make_context(spec, Directives, report, store, events, preempt, distributed, None)
 
 
 def context_without_cluster(spec: TrialSpec) -> Context:
@@ -149,15 +168,17 @@ def _make_context(
     events: EventWriter,
     preempt: PreemptContext,
     distributed: DistributedContext,
-    on_cluster: bool,
+    first_step: FirstStep | None,
 ) -> Context:
     """Return a context with the given parts, and make this process end cleanly.
 
+    A `first_step` of None means that no cluster runs the trial.
     Ranks other than the chief write no event files. Only the chief on a cluster starts an upload of
     event files, unless checkpoints are stored in a folder. `train` raises the error of a failed
     background checkpoint before each report.
     """
     ensure_clean_exit()
+    on_cluster = first_step is not None
     search = spec.config.get("searcher") or {}
     is_worker = distributed.can_exchange and distributed.rank > 0
 
@@ -176,6 +197,7 @@ def _make_context(
         on_cluster=on_cluster,
         distributed=distributed,
         metric_at=train.metric_at,
+        first_step=first_step,
     )
     return Context(
         train=train,
@@ -200,6 +222,7 @@ def _make_context(
         info=spec,
         on_cluster=on_cluster,
         read_directives=read,
+        first_step=first_step or FirstStep(),
     )
 
 

@@ -98,6 +98,7 @@ class TrialCallback(_Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._steps += 1
+        self._core.first_step.report(self._steps)
         self._epoch_batches = 0 if trainer.is_last_batch else batch_idx + 1
         self._metrics = {}
         if self._core.preempt.must_stop_at_next_batch():

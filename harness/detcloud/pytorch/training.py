@@ -215,6 +215,7 @@ class Training:
         while steps < end:
             self._train_batch(steps, epoch_length)
             steps += 1
+            self._core.first_step.report(steps)
             if steps < end and self._core.preempt.must_stop_at_next_batch():
                 break
         batches = steps - self._state.position.workload_start

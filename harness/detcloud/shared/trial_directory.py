@@ -99,6 +99,8 @@ class TrialSpec:
     smaller_is_better: bool = True
     test_mode: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
+    # Whether the cluster wants a report of the run's first step.
+    replaces_run: bool = False
 
 
 DATA_LAYER_PATH = "DETCLOUD_DATA_LAYER_PATH"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control_plane.actors.messages.trial import (
+    FIRST_STEP,
     AllocationExited,
     CheckpointDamageReported,
     CheckpointReported,
@@ -187,6 +188,36 @@ def test_early_exit_becomes_message(reason: str) -> None:
 def test_container_state_becomes_message(state: str) -> None:
     line = {"kind": "container", "state": state}
     assert read(line, "agent") == ContainerStateReported(2, state)
+
+
+@pytest.mark.parametrize(
+    ("durations", "expected"),
+    [
+        ({"code": 5, "image": 0, "machine": 9, "agent": 8, "packages": 7}, None),
+        ({"restore": 1, "first_step": 2, "other": 3}, {"restore": 1, "first_step": 2}),
+        ({"code": -1, "image": 1.5, "packages": True, "agent": "5", "machine": HUGE}, {}),
+        ([["code", 5]], {}),
+        (None, {}),
+    ],
+)
+def test_known_whole_durations_count(durations: Any, expected: dict[str, int] | None) -> None:
+    line = {"kind": "container", "state": "RUNNING", "durations_ms": durations}
+    known = durations if expected is None else expected
+    assert read(line, "agent") == ContainerStateReported(2, "RUNNING", durations=known)
+
+
+def test_first_step_counts_from_the_chief_only() -> None:
+    line = {"kind": "first_step", "steps_completed": 5, "durations_ms": {"restore": 5}}
+    assert read(line, "0") == ContainerStateReported(2, FIRST_STEP, durations={"restore": 5})
+    assert read(line, "1") is None
+    assert read(line, "agent") is None
+
+
+@pytest.mark.parametrize("age", [None, -1, True, HUGE, "5"])
+def test_invalid_age_of_a_notice_is_unknown(age: object) -> None:
+    message = read(EXITED | {"notice": "spot", "notice_age_ms": age}, "agent")
+    assert isinstance(message, AllocationExited)
+    assert message.notice_age_ms == 0
 
 
 def test_exit_becomes_message() -> None:

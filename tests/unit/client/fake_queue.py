@@ -20,6 +20,8 @@ class FakeQueue:
         self.pools["gpus"]["scheduler"] = {**SCHEDULER, "type": "priority", "preemption": True}
         self.jobs = [fake_job(1, "73853c5c"), fake_job(2, "0d714127")]
         self.asked: list[tuple[str, Any]] = []
+        # Without sums, the cluster is one of an older version.
+        self.replacements: dict[str, Item] = {}
 
     def get(self, path: str, query: Item) -> Item | None:
         """Answer a read of pools and jobs; return None for other paths."""
@@ -27,6 +29,8 @@ class FakeQueue:
             return page(list(self.pools.values()), query)
         if found := re.fullmatch(r"/resource-pools/([^/]+)", path):
             return self._pool(found[1])
+        if found := re.fullmatch(r"/resource-pools/([^/]+)/replacements", path):
+            return self.replacements.get(found[1])
         if path == "/jobs":
             pool = query.get("resource_pool", "gpus")
             jobs = [job for job in self.jobs if job["resource_pool"] == pool]

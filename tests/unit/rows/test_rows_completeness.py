@@ -52,7 +52,7 @@ NOT_SIMULATED = frozenset(
 
 
 def test_simulated_cluster_stores_only_declared_rows(tmp_path: Path) -> None:
-    rates = replace(NO_FAULTS, losses_hourly=0.5)
+    rates = replace(NO_FAULTS, losses_hourly=4)
     size = ClusterSize(experiments=4, pools=2, machines_max=4, hours=2)
     cluster = SimulatedCluster(1, rates, size, tmp_path)
     stored: set[RowType | None] = set()

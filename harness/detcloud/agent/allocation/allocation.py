@@ -19,6 +19,7 @@ from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX,
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.scan_result import ScanResult
+from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.allocation.token_bucket import TokenBucket
 from detcloud.agent.allocation.trial_log import log_tail
 from detcloud.agent.allocation.trial_reports import PRIORITY_KINDS, ReportLine, ReportReader
@@ -37,6 +38,7 @@ ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 class Allocation:
     """An allocation, which passes through PULLING, STARTING, RUNNING and exited, in this order.
     Each state is reported once. `has_priority`: whether an unsent exit or checkpoint waits.
+    `start_times` are the durations of the start, which the report of RUNNING contains.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Allocation:
         directory: AllocationDirectory,
         runtime: ContainerRuntime,
         log_bytes_max: int = LOG_BYTES_MAX,
+        start_times: StartTimes | None = None,
     ) -> None:
         self.directory = directory
+        self.start_times = start_times or StartTimes()
         self.allocation = directory.allocation
         # The acknowledged offsets by writer. While the offsets are unknown, nothing is sent.
         self.acked: dict[str, int] | None = None
@@ -68,6 +72,7 @@ class Allocation:
         self._failure: tuple[str, str] | None = None
         self._directives: dict[str, Any] = {"revision": -1}
         self._notice: Notice | None = None
+        self._noticed_at = 0.0
         # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
         self._stop: Notice | None = None
         self._agent_report_scanned = 0
@@ -176,6 +181,7 @@ class Allocation:
         """
         with self._lock:
             if not self._exited and notice != self._notice:
+                self._noticed_at = self._noticed_at or time.monotonic()
                 self._notice = notice
                 self._write_directives()
 
@@ -354,9 +360,14 @@ class Allocation:
         self._exited = True
 
     def _enter_state(self, state: str) -> None:
-        """Append a `container` record of a state that is not recorded yet. Raises OSError."""
+        """Append a `container` record of a state that is not recorded yet. Raises OSError.
+
+        The record of RUNNING has the durations of the start.
+        """
         if state not in self._states:
-            self._agent_report.append("container", state=state)
+            durations = self.start_times.durations() if state == "RUNNING" else {}
+            fields = {"durations_ms": durations} if durations else {}
+            self._agent_report.append("container", state=state, **fields)
             self._states.append(state)
 
     def _write_exit(self, status: Status) -> None:
@@ -382,6 +393,8 @@ class Allocation:
             status, tail, has_reports=self._has_reports()
         ):
             record["lasting"] = True
+        if self._notice is not None:
+            record["notice_age_ms"] = round((time.monotonic() - self._noticed_at) * 1000)
         self._agent_report.append("exited", **record)
         self._exited = True
         self._runtime.remove(self.directory.agent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.assignment.environment import (
     gang_variables,
     trial_environment,
@@ -62,6 +63,8 @@ class Assignment:
     """Whether the machine keeps compiled kernels between runs."""
     layers: TrialLayers | None = field(default=None, repr=False)
     """The archives of the experiment's layers. None if the agent does not use archives."""
+    start_times: StartTimes = field(default_factory=StartTimes)
+    """The durations of the trial's start, to which runtimes add the phases that they run."""
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.agent.allocation.start_times import IMAGE, PACKAGES
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.declared_packages import (
@@ -133,9 +134,10 @@ class DockerRuntime:
             assignment.registry_auth,
             assignment.issue_login,
         )
-        image = self._images.obtain_image(
-            request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
-        )
+        with assignment.start_times.measure(IMAGE):
+            image = self._images.obtain_image(
+                request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
+            )
         directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
         network = container_environment(
             assignment.threads,
@@ -154,7 +156,8 @@ class DockerRuntime:
             if assignment.layers is not None:
                 # Only the container's own Python knows the key.
                 cache = declared_layers(directory.environments, assignment.spec)
-                assignment.layers.obtain(DECLARED, cache, "")
+                with assignment.start_times.measure(PACKAGES):
+                    assignment.layers.obtain(DECLARED, cache, "")
         directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:

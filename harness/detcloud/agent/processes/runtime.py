@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.agent.allocation.start_times import PACKAGES
 from detcloud.agent.assignment.bind_mounts import bind_mounts, make_links
 from detcloud.agent.assignment.data_layer import data_layer_variables
 from detcloud.agent.assignment.environment import shared_environment
@@ -82,7 +83,8 @@ class ProcessRuntime:
         make_links(bind_mounts(assignment.config), directory.code)
         directory.write_notices(process_notices(assignment.config, cuda=assignment.uses_cuda))
         base = shared_environment(os.environ, assignment.threads)
-        python = lay_out_overlay(assignment, base["PATH"])
+        with assignment.start_times.measure(PACKAGES):
+            python = lay_out_overlay(assignment, base["PATH"])
         base |= {**python.variables, **kernel_variables(kernel_folder(assignment))}
         several = len(assignment.slots) > 1 or int(assignment.spec.get("nodes", 1)) > 1
         plain = assignment.has_hook or assignment.packages or assignment.uses_cuda or several

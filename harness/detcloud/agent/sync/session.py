@@ -197,6 +197,7 @@ class Session:
         self._client = self._open_transport(self._url, str(answer["token"]))
         self._ever_enrolled, self._revision_seen = True, 0
         self._node.forget_offsets()
+        self._node.note_enrolment()
         self._log_line(f"enrolled as {enrolment.agent_id}, epoch {enrolment.epoch}")
         return enrolment
 

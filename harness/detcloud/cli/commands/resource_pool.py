@@ -10,16 +10,33 @@ from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import add_overrides_option, add_yes_option, confirm
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.hints import print_warnings
-from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
+from detcloud.cli.rendering.output import (
+    add_output_options,
+    print_items,
+    print_note,
+    print_record,
+    print_value,
+)
 from detcloud.cli.rendering.quantities import dollars_text
-from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.cli.rendering.replacements import PHASE_SUM_COLUMNS, sum_title
+from detcloud.cli.rendering.table import (
+    Column,
+    Item,
+    cell_text,
+    field_column,
+    time_column,
+    time_text,
+)
 from detcloud.client import Client
-from detcloud.client.records import AppliedConfiguration
+from detcloud.client.records import AppliedConfiguration, ReplacementSums
+from detcloud.client.resource_pool import ResourcePool
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 
 BOOT_LINES_MAX = 15
+REPLACEMENT_DAYS = 30
+NOT_FOUND = 404
 # The number of offerings that the list shows for a pool; `--json` shows more.
 PRICES_MAX = 3
 ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
@@ -138,24 +155,50 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 def describe_pool(arguments: Namespace) -> int:
     """Print a pool as text, CSV, JSON or YAML, and return 0.
 
-    As text, also print the pool's instances, if any, and the last BOOT_LINES_MAX lines of the
-    output of each instance that did not boot. Other forms have the pool alone; JSON and YAML have
-    all fields.
+    As text, also print the pool's instances, the sums of its replacements by cause, if any, and
+    the last BOOT_LINES_MAX lines of the output of each instance that did not boot. JSON and YAML
+    have all fields, and the sums as `replacements`. CSV has the pool alone.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such pool, or another request
             failed.
     """
     pool = connect(arguments).resource_pool(arguments.name)
-    print_record(DETAILS, pool.data, arguments)
+    sums = None if arguments.form == "csv" else _replacement_sums(pool)
+    print_record(DETAILS, {**pool.data, **({"replacements": sums} if sums else {})}, arguments)
     if arguments.form == "text" and pool.data["instance_list"]:
         print()
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
+    if sums and arguments.form == "text":
+        print_replacement_sums(sums, arguments)
     # Clusters of older versions do not send `failed_boots`.
     for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
         print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; its last output:")
         print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
     return 0
+
+
+def print_replacement_sums(sums: ReplacementSums, arguments: Namespace) -> None:
+    """Print a table for each cause of a pool's replacements, with the phases as lines."""
+    for cause in sums["causes"]:
+        print(f"\n{sum_title({**cause}, REPLACEMENT_DAYS)}")
+        print_items(PHASE_SUM_COLUMNS, [{**phase} for phase in cause["phases"]], arguments)
+    if sums["is_cut"]:
+        since = time_text(sums["since_ms"])
+        print_note(f"there were more; the sums cover only the replacements since {since}")
+
+
+def _replacement_sums(pool: ResourcePool) -> ReplacementSums | None:
+    """Return the sums of the last REPLACEMENT_DAYS. Return None from a cluster of an older version.
+
+    Raises DetcloudError if the cluster refuses the request for another reason.
+    """
+    try:
+        return pool.replacements(REPLACEMENT_DAYS)
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
 
 
 def create_pool(arguments: Namespace) -> int:

@@ -27,6 +27,7 @@ from detcloud.cli.rendering.columns import (
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
     TRIAL_LOSSES,
+    TRIAL_REPLACEMENTS,
     TRIAL_WARM_START,
 )
 from detcloud.cli.rendering.hints import is_cause_in_log
@@ -151,10 +152,10 @@ def describe_trial(arguments: Namespace) -> int:
     """Print a trial as text, CSV, JSON or YAML, and with options also metrics and summaries. Return
     0.
 
-    Fields on losses and damages are printed only if the trial has these. With `--metrics` and
-    `--metrics-summary`, further tables follow, or further fields in JSON and YAML. `--limit` and
-    `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the log may be
-    printed to stderr.
+    Fields on losses, replacements and damages are printed only if the trial has these. With
+    `--metrics` and `--metrics-summary`, further tables follow, or further fields in JSON and YAML.
+    `--limit` and `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the
+    log may be printed to stderr.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such trial, or another request
@@ -174,6 +175,8 @@ def describe_trial(arguments: Namespace) -> int:
     shows_warm_start = bool(trial.data.get("warm_start") or arguments.form == "csv")
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
+    # Clusters of older versions do not send `replacements`.
+    losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))
     damages = [TRIAL_DAMAGES] * bool(trial.data.get("recent_damages"))
     damages += [TRIAL_DAMAGED_METADATA] * bool(trial.data.get("metadata_damage"))
     print_record((*TRIAL_DETAILS, *warm_start, *losses, *damages), trial.data, arguments)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.replacements import replacements_text
 from detcloud.cli.rendering.table import (
     Column,
     Item,
@@ -253,6 +254,7 @@ TRIAL_DETAILS = (
 # Columns that `trial describe` prints only for trials to which they apply.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
+TRIAL_REPLACEMENTS = Column("Replacements", replacements_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
 TRIAL_DAMAGED_METADATA = field_column("Damaged metadata", "metadata_damage")
 METRIC_SUMMARY_COLUMNS = (

@@ -150,6 +150,34 @@ def test_pools_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) -
     assert json.loads(detcloud("rp", "describe", "gpus", "--json").out)["jobs"] == 2
 
 
+def test_pool_is_described_with_its_replacements(fake: FakeCluster, detcloud: Detcloud) -> None:
+    phases = [
+        {"phase": "total", "count": 2, "median_ms": 95_000, "p90_ms": 240_000},
+        {"phase": "first_step", "count": 2, "median_ms": 50, "p90_ms": 60},
+    ]
+    cause = {"cause": "notice", "count": 2, "unmeasured": 0, "phases": phases}
+    fake.queue.replacements["gpus"] = {
+        "since_ms": 1_000,
+        "causes": [cause],
+        "is_cut": True,
+        "latest": [],
+    }
+    described = detcloud("rp", "describe", "gpus")
+    assert described.out.splitlines()[-5:] == [
+        "2 replacements after a notice, ended in the last 30 days",
+        " Phase      | Count | Median | 90 % within",
+        "------------+-------+--------+-------------",
+        " total      |     2 | 95 s   | 4 min",
+        " first step |     2 | 0.05 s | 0.06 s",
+    ]
+    assert described.err == (
+        "note: there were more; the sums cover only the replacements since "
+        "1970-01-01 00:00:01+0000\n"
+    )
+    shown = json.loads(detcloud("rp", "describe", "gpus", "--json").out)["replacements"]
+    assert shown["causes"] == [cause]
+
+
 def test_warnings_about_a_changed_pool_are_printed(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.queue.pools["gpus"]["warnings"] = ["pool gpus: provider.instance_type is not set"]
     ended = detcloud("rp", "set", "gpus", "--config", "provider.type=aws")

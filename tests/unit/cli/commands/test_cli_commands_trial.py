@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.rendering.test_cli_rendering_replacements import REPLACEMENT
 from tests.unit.client.fake_cluster import FakeCluster, Item
 
 # 2026-01-31T12:00:00Z is 20,484 days and 12 hours after the epoch.
@@ -180,6 +181,14 @@ def test_a_trial_is_killed(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     assert detcloud("trial", "kill", "2").out == "trial 2 is being killed\n"
     assert json.loads(detcloud("t", "kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
+
+
+def test_trial_description_has_replacements(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+    ended_cluster.trials[0]["replacements"] = [REPLACEMENT]
+    assert "Replacements       1970-01-01 00:00:00+0000 run 1 to 2, 95 s, after a notice: " in (
+        detcloud("t", "describe", "1").out
+    )
+    assert "Replacements" not in detcloud("t", "describe", "2").out
 
 
 def test_trial_description_has_all_formats(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:

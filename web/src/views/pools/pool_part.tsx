@@ -9,6 +9,7 @@ import { Table, type Column } from "../../parts/table";
 import { useIsAdmin } from "../../shell/who";
 import { ConfigPart } from "../experiment/config_part";
 import { BudgetPart } from "./budget_part";
+import { PoolReplacements } from "./pool_replacements";
 
 type Pool = Schemas["ResourcePoolWhole"];
 
@@ -56,6 +57,7 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
             <Table label="instances" rows={pool.instance_list} rowKey={({ id }) => id} columns={INSTANCES} />
           )}
           <Trouble fleet={pool.fleet} />
+          <PoolReplacements name={name} mark={mark} />
           <details><summary>Configuration</summary><ConfigPart config={pool.config} /></details>
         </section>
       )}

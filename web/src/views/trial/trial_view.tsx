@@ -8,6 +8,7 @@ import { Action } from "../../parts/dialog";
 import { countText, dollarsText, numberText, stepsText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { MetadataInPlace } from "../../parts/remarks";
+import { ReplacementBars } from "../../parts/replacements";
 import { Badge, Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
@@ -60,6 +61,7 @@ function LoadedTrial({ trial, onDone }: LoadedProps) {
         <Facts trial={trial} />
         <Hyperparameters hparams={trial.hparams} />
       </div>
+      <Replacements trial={trial} />
       <TrialMetadata trial={trial} right={right} onDone={onDone} />
       <Tabs base={["trials", id]} tabs={TABS} />
       <Part trial={trial} mayChange={right.mayChange} />
@@ -139,6 +141,19 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>{trial.seed}</dd>
       {trial.warm_start && <><dt>Started from</dt><dd><code>{trial.warm_start}</code></dd></>}
     </dl>
+  );
+}
+
+function Replacements({ trial: { replacements } }: { trial: TrialWhole }) {
+  if (replacements.length === 0) return null;
+  return (
+    <details open={replacements[0]!.ended_ms === null}>
+      <summary>{countText(replacements.length, "replacement")}: from the loss of the slots to the next step</summary>
+      <ReplacementBars
+        replacements={replacements}
+        title={({ from_epoch: from, epoch }) => (from === epoch ? `Run ${epoch}` : `Run ${from} to ${epoch}`)}
+      />
+    </details>
   );
 }
 
