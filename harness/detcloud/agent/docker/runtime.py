@@ -35,7 +35,7 @@ from detcloud.agent.docker.container import (
 )
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
 from detcloud.agent.docker.image_cache import ImageCache
-from detcloud.agent.docker.images import image_request
+from detcloud.agent.docker.images import Image, image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.package_cache import DECLARED, declared_layers
 from detcloud.agent.runtime import Launch, Phase, Status
@@ -128,17 +128,7 @@ class DockerRuntime:
         if assignment.packages:
             own.append(declared_layers(directory.environments, assignment.spec))
         body = container_body(assignment, self._rules, ulimit_available, devices, own)
-        request = image_request(
-            name,
-            assignment.section("environment"),
-            assignment.registry_auth,
-            assignment.issue_login,
-        )
-        with assignment.start_times.measure(IMAGE):
-            image = self._images.obtain_image(
-                request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
-            )
-        directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
+        image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
             assignment.threads,
             os.environ,
@@ -232,6 +222,22 @@ class DockerRuntime:
         self._sweep.set()
         for launch in list(self._launches.values()):
             launch.close()
+
+    def _obtain_image(
+        self, assignment: Assignment, name: str, is_needed: Callable[[], bool]
+    ) -> Image:
+        """Return the trial's image, pulled if needed, and write the digest to the trial's log.
+
+        The duration counts as the phase `image` of the start. Raises the exceptions of `prepare`.
+        """
+        directory, section = assignment.directory, assignment.section("environment")
+        request = image_request(name, section, assignment.registry_auth, assignment.issue_login)
+        with assignment.start_times.measure(IMAGE):
+            image = self._images.obtain_image(
+                request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
+            )
+        directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
+        return image
 
     def _open_checkpoint_folder(self, assignment: Assignment) -> None:
         """Create the machine's folder of checkpoints, with subfolders that the trial may write.
