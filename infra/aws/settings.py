@@ -139,8 +139,8 @@ class Settings:
     def purges_versions(self) -> bool:
         """Whether the bucket of checkpoints keeps versions that the collector deletes for good.
 
-        In a replicated bucket, the collector leaves that to the rule for old versions: S3 replicates
-        a deletion, but not the deletion of a version, so that the copy would be kept for ever.
+        In a replicated bucket, the rule for old versions deletes the versions instead. S3
+        replicates a deletion, but not the deletion of a version: the copy would stay for ever.
         """
         is_replicated = self.copies is not None and self.copies.checkpoints
         return self.deleted_checkpoint_days > 0 and self.purge_checkpoints and not is_replicated
