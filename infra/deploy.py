@@ -65,10 +65,17 @@ EXPECTED: Final = (
     pulumi.RunError,
 )
 
-_FLAGS: Final = (
-    *("forward", "key", "launches", "new-stores", "no-check", "preview", "refresh", "remove"),
+_FLAGS: Final = [
+    "forward",
+    "key",
+    "launches",
+    "new-stores",
+    "no-check",
+    "preview",
+    "refresh",
+    "remove",
     "restore",
-)
+]
 
 Answer = dict[str, Any]
 
