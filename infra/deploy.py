@@ -31,8 +31,9 @@ import yaml
 from pulumi import automation
 
 from infra import engine
-from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
+from infra.clouds import load_program
 from infra.complete_folder import complete_folder
+from infra.deploy_options import parse_options
 from infra.deployed_stores import RefreshChoice, needs_refresh
 from infra.dropped_accounts import OTHER_CLOUDS, check_dropped_accounts
 from infra.engine import DeployFailed
@@ -48,7 +49,7 @@ from infra.stack_program import (
     StackProgram,
 )
 from infra.terraform.export import FILE, NoCounterpart, export
-from infra.verification import PARTS, VerifyFailed, run_part
+from infra.verification import VerifyFailed, run_part
 
 CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
@@ -64,18 +65,6 @@ EXPECTED: Final = (
     VerifyFailed,
     pulumi.RunError,
 )
-
-_FLAGS: Final = [
-    "forward",
-    "key",
-    "launches",
-    "new-stores",
-    "no-check",
-    "preview",
-    "refresh",
-    "remove",
-    "restore",
-]
 
 Answer = dict[str, Any]
 
@@ -93,7 +82,7 @@ def main(
     cannot express, and an unreadable file. Progress and warnings go to stderr. Invalid options end
     the process with status 2.
     """
-    options = _options(arguments)
+    options = parse_options(arguments, tuple(HOWS))
     try:
         answer = HOWS[options.how](load(options.cloud), options)
     except SettingsInvalid as error:
@@ -465,29 +454,6 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
     partial = options.settings.with_name(f".{options.settings.name}.partial")
     partial.write_text(edited, encoding="utf-8")
     partial.replace(options.settings)
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options in `arguments`, by default of the command line.
-
-    Invalid options end the process with status 2.
-    """
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy")
-    parser.add_argument("how", choices=tuple(HOWS))
-    parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD)
-    parser.add_argument("--team", required=True)
-    parser.add_argument("--settings", type=Path, required=True)
-    parser.add_argument("--admin-sha256", required=True)
-    parser.add_argument("--output", type=Path)
-    for name in _FLAGS:
-        parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--time", default="")
-    parser.add_argument("--source", default="")
-    parser.add_argument("--part", choices=PARTS, default=PARTS[0])
-    parser.add_argument("--instance", action="append", default=[], metavar="ZONE/ID")
-    parser.add_argument("--role", default="")
-    parser.add_argument("--provider", action="append", default=[], metavar="JSON")
-    return parser.parse_args(arguments)
 
 
 HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] = {
