@@ -9,6 +9,7 @@
     rollback move functions to the previous deployment, or with --forward to the newest
     prune    delete versions of functions that no rollback needs
     destroy  drain, and then remove the stack
+    restore  restore the cluster's state from a moment, a backup or an export
     verify   make a call of the self-test of a deployed cluster
     export   write the stack as Terraform's JSON, with the functions' archives
 
@@ -17,12 +18,10 @@ folder.
 """
 
 import argparse
-import contextlib
 import json
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -32,10 +31,14 @@ import yaml
 from pulumi import automation
 
 from infra import engine
-from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
+from infra.clouds import load_program
+from infra.complete_folder import complete_folder
+from infra.deploy_options import parse_options
+from infra.deployed_stores import RefreshChoice, needs_refresh
 from infra.dropped_accounts import OTHER_CLOUDS, check_dropped_accounts
 from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
+from infra.restoration import RestoreFailed, RestoreRequest, parse_time
 from infra.stack_program import (
     PROJECT,
     REMOTE_SETTING,
@@ -46,7 +49,7 @@ from infra.stack_program import (
     StackProgram,
 )
 from infra.terraform.export import FILE, NoCounterpart, export
-from infra.verification import PARTS, VerifyFailed, run_part
+from infra.verification import VerifyFailed, run_part
 
 CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
@@ -56,6 +59,7 @@ BUILT: Final = Path.home() / ".detcloud" / "functions"
 EXPECTED: Final = (
     DeployFailed,
     DrainFailed,
+    RestoreFailed,
     RollbackFailed,
     PruneFailed,
     VerifyFailed,
@@ -78,7 +82,7 @@ def main(
     cannot express, and an unreadable file. Progress and warnings go to stderr. Invalid options end
     the process with status 2.
     """
-    options = _options(arguments)
+    options = parse_options(arguments, tuple(HOWS))
     try:
         answer = HOWS[options.how](load(options.cloud), options)
     except SettingsInvalid as error:
@@ -107,11 +111,12 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
     The answer has the `outputs` and `admin_sha256`. With --preview, return only `changes`, the
     number of resources by operation. Without --preview, write ADMIN into the settings file before
-    the deployment. A failure to prune is a warning.
+    the deployment. A failure to prune is a warning. Pulumi reads the resources from the cloud first
+    if a store was lost or restored, or with --refresh.
 
     Raises:
-        DeployFailed: the engine is missing, the check found errors, or a dropped remote account
-            still has instances.
+        DeployFailed: the engine is missing, the check found errors, a dropped remote account still
+            has instances, or a store was lost and --new-stores is missing.
         SettingsInvalid: the settings are invalid.
         CommandError: the engine fails.
         DrainFailed: the deployed cluster could not be restarted after an earlier drain.
@@ -121,11 +126,12 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team)
     _check_dropped_accounts(program, options, config, stack)
+    refresh = _needs_refresh(program, options, config, stack)
     engine.configure(stack, config)
     if options.preview:
-        return {"changes": engine.count_changes(stack, _print_progress)}
+        return {"changes": engine.count_changes(stack, _print_progress, refresh=refresh)}
     _write_admin_digest(options)
-    outputs = engine.make_stack(stack, _print_progress)
+    outputs = engine.make_stack(stack, _print_progress, refresh=refresh)
     program.finish(options.team, config, _print_progress)
     try:
         program.prune(options.team, config, _print_progress)
@@ -146,8 +152,27 @@ def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team, is_new=False)
     _check_dropped_accounts(program, options, config, stack)
+    refresh = _needs_refresh(program, options, config, stack)
     engine.configure(stack, config)
-    return {"changes": engine.find_changes(program, stack, _print_progress)}
+    return {"changes": engine.find_changes(program, stack, _print_progress, refresh=refresh)}
+
+
+def _needs_refresh(
+    program: StackProgram,
+    options: argparse.Namespace,
+    config: Mapping[str, str],
+    stack: automation.Stack,
+) -> bool:
+    """Return whether Pulumi must read all resources from the cloud before a deployment.
+
+    Raise DeployFailed if a store was lost and --new-stores is missing, CommandError if the engine
+    fails, and SettingsInvalid.
+    """
+    choice = RefreshChoice(options.cloud, options.refresh, options.new_stores)
+    is_deployed = engine.is_deployed(stack)
+    return needs_refresh(
+        program, options.team, config, choice, _print_progress, is_deployed=is_deployed
+    )
 
 
 def _check_dropped_accounts(
@@ -222,8 +247,9 @@ def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Return `policy`: the deployer's permissions, or with --key or --launches other permissions.
 
-    With --key, return the key's policy statement. With --launches, return the permissions for the
-    check of launches; raise DeployFailed if the cloud's check needs none. Raise SettingsInvalid.
+    With --key, return the key's policy statement, and with --restore the permissions of a restore.
+    With --launches, return the permissions for the check of launches; raise DeployFailed if the
+    cloud's check needs none. Raise SettingsInvalid.
     """
     config = _given_config(program, options)
     if options.launches:
@@ -232,6 +258,8 @@ def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
                 "--launches is for AWS: the check of this cloud asks for no launches"
             )
         return {"policy": program.launch_policy(options.team, config)}
+    if options.restore:
+        return {"policy": program.restore_policy(options.team, config)}
     return {"policy": program.deployer_policy(options.team, config, options.key)}
 
 
@@ -279,6 +307,18 @@ def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
     return {"versions": program.prune(options.team, config, _print_progress)}
 
 
+def _restore(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Restore the cluster's state from --time or --source, and return the fields of the report.
+
+    With `is_new_store` in the answer, a deployment must connect the store. Raise RestoreFailed and
+    SettingsInvalid.
+    """
+    config = _completed_config(program, options)
+    time = parse_time(options.time) if options.time else None
+    request = RestoreRequest(time, options.source)
+    return asdict(program.restore(options.team, config, request, _print_progress))
+
+
 def _verify(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Run the part --part of the self-test of a deployed cluster, and return the part's result.
 
@@ -312,7 +352,7 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
     written files, `admin_sha256` and empty `outputs`. Nothing is deployed, and no cloud is called.
     Raise SettingsInvalid, DeployFailed, RunError, NoCounterpart and OSError.
     """
-    with _complete_folder(options.output) as folder:
+    with complete_folder(options.output) as folder:
         config = _stack_config(program, options, folder, _given_config(program, options))
         run = program.run_export or program.run
         export(run, program.terraform, options.team, config, folder)
@@ -320,30 +360,6 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
     keys = [f"{PROJECT}:{name}" for name in program.archives.kinds]
     archives = [Path(config[key]).name for key in keys if key in config]
     return _answer(config, {}) | {"files": [FILE, *archives]}
-
-
-@contextlib.contextmanager
-def _complete_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside `folder`, and move the new files to `folder` at the end.
-
-    A missing `folder` is created first, with its parents. Moved files replace files of the same
-    names. The file FILE, which refers to the others, moves last. The temporary folder is deleted.
-
-    After an error in the block, `folder` has the former content; a new `folder` is removed. After
-    an error during the moves, `folder` may have some of the new files.
-    """
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
-            yield Path(partial)
-            for file in sorted(Path(partial).iterdir(), key=lambda path: path.name == FILE):
-                file.replace(folder / file.name)
-    except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> Answer:
@@ -440,31 +456,6 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
     partial.replace(options.settings)
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options in `arguments`, by default of the command line.
-
-    Invalid options end the process with status 2.
-    """
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy")
-    parser.add_argument("how", choices=tuple(HOWS))
-    parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD)
-    parser.add_argument("--team", required=True)
-    parser.add_argument("--settings", type=Path, required=True)
-    parser.add_argument("--admin-sha256", required=True)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--preview", action="store_true")
-    parser.add_argument("--no-check", action="store_true")
-    parser.add_argument("--key", action="store_true")
-    parser.add_argument("--launches", action="store_true")
-    parser.add_argument("--forward", action="store_true")
-    parser.add_argument("--remove", action="store_true")
-    parser.add_argument("--part", choices=PARTS, default=PARTS[0])
-    parser.add_argument("--instance", action="append", default=[], metavar="ZONE/ID")
-    parser.add_argument("--role", default="")
-    parser.add_argument("--provider", action="append", default=[], metavar="JSON")
-    return parser.parse_args(arguments)
-
-
 HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] = {
     "deploy": _deploy,
     "preview": _preview,
@@ -472,6 +463,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "policy": _policy,
     "trust": _trust,
     "drain": _drain,
+    "restore": _restore,
     "rollback": _rollback,
     "prune": _prune,
     "destroy": _destroy,

@@ -60,35 +60,51 @@ def read_output(stack: automation.Stack, name: str) -> str:
     return str(found.value) if found else ""
 
 
-def make_stack(stack: automation.Stack, progress: Progress) -> dict[str, Any]:
+def is_deployed(stack: automation.Stack) -> bool:
+    """Return whether the stack has outputs of an earlier deployment.
+
+    Raise CommandError if the engine fails.
+    """
+    return bool(stack.outputs())
+
+
+def make_stack(
+    stack: automation.Stack, progress: Progress, *, refresh: bool = False
+) -> dict[str, Any]:
     """Deploy the stack: create, change and delete resources. Return the outputs by name.
 
-    Pass the engine's output to `progress`, line by line. Raise CommandError if the engine fails.
+    With `refresh`, first read all resources from the cloud. Pass the engine's output to `progress`,
+    line by line. Raise CommandError if the engine fails.
     """
-    outputs = stack.up(on_output=progress, color="never").outputs
+    outputs = stack.up(on_output=progress, color="never", refresh=refresh).outputs
     return {name: output.value for name, output in outputs.items()}
 
 
 def find_changes(
-    program: StackProgram, stack: automation.Stack, progress: Progress
+    program: StackProgram, stack: automation.Stack, progress: Progress, *, refresh: bool = False
 ) -> list[dict[str, Any]]:
     """Return the change that a deployment would make to each resource, sorted by URN.
 
-    Change nothing. A change has the keys `change`, `type`, `name`, `properties` (the names of
-    changed properties) and `loses_content`. Raise CommandError if the engine fails.
+    With `refresh`, compare with the cloud instead of Pulumi's state. Change nothing. A change has
+    the keys `change`, `type`, `name`, `properties` (the names of changed properties) and
+    `loses_content`. Raise CommandError if the engine fails.
     """
     found: dict[str, dict[str, Any]] = {}
-    stack.preview(on_output=progress, on_event=_change_reader(program.stores, found), color="never")
+    read_change = _change_reader(program.stores, found)
+    stack.preview(on_output=progress, on_event=read_change, color="never", refresh=refresh)
     return [found[urn] for urn in sorted(found)]
 
 
-def count_changes(stack: automation.Stack, progress: Progress) -> dict[str, int]:
+def count_changes(
+    stack: automation.Stack, progress: Progress, *, refresh: bool = False
+) -> dict[str, int]:
     """Return the number of resources that a deployment would treat by each operation.
 
-    The keys are Pulumi's operations, such as `create`, `update` and `same`. Change nothing. Raise
-    CommandError if the engine fails.
+    The keys are Pulumi's operations, such as `create`, `update` and `same`. With `refresh`, compare
+    with the cloud instead of Pulumi's state. Change nothing. Raise CommandError if the engine
+    fails.
     """
-    changes = stack.preview(on_output=progress, color="never").change_summary
+    changes = stack.preview(on_output=progress, color="never", refresh=refresh).change_summary
     return {str(getattr(op, "value", op)): n for op, n in changes.items()}
 
 

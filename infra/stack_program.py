@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.findings import Finding
+from infra.findings import Finding, Unknown
+from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest
 from infra.terraform.provider import TerraformProvider
 from infra.verification import StackVerifier
 
@@ -62,6 +63,22 @@ class DroppedAccount:
     """The text of a shell script that removes the remaining resources."""
 
 
+@dataclass(frozen=True)
+class Store:
+    """A table, database or bucket of a stack, read from the cloud."""
+
+    kind: str
+    """The kind in words, for example `table`."""
+    name: str
+    """The name in the cloud."""
+    exists: bool
+    """Whether the store exists."""
+    trouble: str = ""
+    """Why a deployment has to connect the store again; empty if nothing is wrong."""
+    refusal: str = ""
+    """Why no deployment may be made now; empty if nothing prevents a deployment."""
+
+
 class RollbackFailed(Exception):
     """Functions could not be moved to another deployment; the message is for users."""
 
@@ -109,6 +126,13 @@ class FunctionArchives:
     """Returns an archive's file name, for a kind and an architecture, for example `arm64`."""
     build: Callable[[str, str, Path], Path]
     """Builds the archive of a kind and an architecture in a folder; returns the path."""
+
+
+def _refuse_restore(
+    team: str, config: Mapping[str, object], request: RestoreRequest, progress: Progress
+) -> RestoreReport:
+    """Raise RestoreFailed, for a cloud without restores."""
+    raise RestoreFailed(f"the state of {team} cannot be restored in this cloud")
 
 
 @dataclass(frozen=True)
@@ -182,3 +206,19 @@ class StackProgram:
 
     None if the check needs no further permissions.
     """
+    read_stores: Callable[[str, Mapping[str, object]], list[Store] | Unknown] = (
+        lambda team, config: []
+    )
+    """Returns the stack's table or database and its buckets as the cloud lists them now.
+
+    Unknown if the cloud refuses a call.
+    """
+    restore: Callable[[str, Mapping[str, object], RestoreRequest, Progress], RestoreReport] = (
+        _refuse_restore
+    )
+    """Restores the cluster's state, and starts the functions again. Raises RestoreFailed.
+
+    A call after a crash or an error continues.
+    """
+    restore_policy: Callable[[str, Mapping[str, object]], str] = lambda team, config: ""
+    """Returns the permissions that a restore needs in addition to those of the deployer."""

@@ -119,11 +119,11 @@ def table_definition(name: str) -> dict[str, Any]:
     }
 
 
-def create_client() -> Any:
+def create_client(region: str | None = None) -> Any:
     """Create botocore's client of DynamoDB for DynamoDbTable; the client never retries.
 
-    Region and credentials are those of the environment. Raises botocore's NoRegionError without a
-    region.
+    The credentials are those of the environment, and without `region` also the region. Raises
+    botocore's NoRegionError without any region.
     """
     config = Config(
         retries={"total_max_attempts": 1},
@@ -133,7 +133,7 @@ def create_client() -> Any:
         # This module builds valid requests; validating an item takes as long as signing it.
         parameter_validation=False,
     )
-    return new_session().create_client("dynamodb", config=config)
+    return new_session().create_client("dynamodb", region, config=config)
 
 
 def create_tool_client(name: str) -> Any:

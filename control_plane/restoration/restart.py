@@ -55,6 +55,26 @@ def read_next_ids(table: StateTable) -> dict[str, int]:
     return {row.key.sort: int(row.body) for row in read_rows(table, COUNTERS)}
 
 
+def keep_used_ids(table: StateTable, copied: Mapping[str, int]) -> None:
+    """Advance the counters of `table` that are behind the counters of a restored copy.
+
+    A counter at or above the copy's value is exact and stays. A missing or smaller counter was
+    lost: it becomes the copy's value plus `SKIPPED_IDS`. A repeated call changes nothing further.
+
+    Args:
+        copied: the next id of each counter in the copy.
+    """
+    for name, next_id in sorted(copied.items()):
+        key = Key(COUNTERS, name)
+        row = table.get(key)
+        if row is not None and int(row.body) >= next_id:
+            continue
+        revision = 0 if row is None else row.revision
+        skipped = SKIPPED_IDS.get(name, max(SKIPPED_IDS.values()))
+        body = b"%d" % (next_id + skipped)
+        table.commit((Put(key, revision + 1, body, revision or Expect.ABSENT),))
+
+
 def begin_incarnation(
     engine: Engine,
     given_ids: Mapping[str, int] | None = None,

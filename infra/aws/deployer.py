@@ -170,10 +170,18 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": (
         "s3: GetBucketPublicAccessBlock PutBucketPublicAccessBlock",
     ),
+    "aws:s3/bucketReplicationConfig:BucketReplicationConfig": (
+        "iam: PassRole",
+        "s3: GetReplicationConfiguration PutReplicationConfiguration",
+    ),
+    "aws:s3/bucketVersioning:BucketVersioning": ("s3: GetBucketVersioning PutBucketVersioning",),
+    "aws:scheduler/schedule:Schedule": (
+        "iam: PassRole",
+        "scheduler: CreateSchedule DeleteSchedule GetSchedule UpdateSchedule",
+    ),
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
         "s3: GetEncryptionConfiguration PutEncryptionConfiguration",
     ),
-    "aws:s3/bucketVersioning:BucketVersioning": ("s3: GetBucketVersioning PutBucketVersioning",),
     "aws:sns/topic:Topic": (
         "sns: CreateTopic DeleteTopic GetTopicAttributes ListTagsForResource SetTopicAttributes "
         "TagResource UntagResource",
@@ -205,7 +213,7 @@ CHECK_NEEDS: Final = (
     "fsx: DescribeFileSystems",
     "iam: GetInstanceProfile GetRole SimulatePrincipalPolicy",
     "kms: DescribeKey GetKeyPolicy",
-    "lambda: GetAccountSettings GetFunctionConcurrency",
+    "lambda: GetAccountSettings GetFunctionConcurrency ListEventSourceMappings",
     "servicequotas: GetServiceQuota",
     "ssm: GetParameters",
 )
@@ -230,7 +238,8 @@ _ABOUT_NOTHING: Final = (
     "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
     "iam: SimulatePrincipalPolicy",
-    "lambda: CreateEventSourceMapping GetAccountSettings GetEventSourceMapping",
+    "lambda: CreateEventSourceMapping GetAccountSettings GetEventSourceMapping "
+    "ListEventSourceMappings",
     "logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies "
     "GetLogDelivery ListLogDeliveries PutResourcePolicy UpdateLogDelivery",
     "servicequotas: GetServiceQuota",
@@ -240,6 +249,8 @@ _ABOUT_NOTHING: Final = (
 # Services that share a statement. An action of a service never fits a resource of another service,
 # and each statement counts towards the policy's size.
 _WATCHED: Final = ("budgets", "cloudwatch", "events", "sns", "sqs", "ssm")
+# Actions that only the setting `copies` needs.
+_OF_COPIES: Final = frozenset({"s3:PutReplicationConfiguration"})
 # Actions with their own statements.
 _SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
 _CREATORS: Final = ("Create", "Allocate", "Authorize")
@@ -272,14 +283,15 @@ def check_actions() -> frozenset[str]:
 def deployer_policy(settings: Settings) -> Document:
     """Return the deployer's policy for a stack with the settings.
 
-    Statements about `kms_key`, `hosted_zone`, `web_acl` and `permissions_boundary` are included
-    only if the setting is set. The size stays below IAM's limit of 10,240 characters for the
-    inline policies of a role.
+    Statements about `kms_key`, `hosted_zone`, `web_acl`, `permissions_boundary` and `copies` are
+    included only if the setting is set. The size stays below IAM's limit of 10,240 characters for
+    the inline policies of a role.
     """
     names = settings.names
     services: dict[str, list[str]] = {}
     anywhere, about_nothing = [], frozenset(split_actions(_ABOUT_NOTHING))
-    for action in sorted(actions_needed() - _SPECIAL):
+    left_out = _SPECIAL if settings.copies else _SPECIAL | _OF_COPIES
+    for action in sorted(actions_needed() - left_out):
         service, _, name = action.partition(":")
         if action in about_nothing or (service == "ec2" and name.startswith("Describe")):
             anywhere.append(action)
@@ -287,7 +299,8 @@ def deployer_policy(settings: Settings) -> Document:
             services.setdefault(service, []).append(action)
     ec2, key, dns = (services.pop(name) for name in ("ec2", "kms", "route53"))
     front, firewall = services.pop("cloudfront"), services.pop("wafv2")
-    places = _places(names)
+    schedules = services.pop("scheduler")
+    places = _places(settings)
     watched = {service: services.pop(service) for service in _WATCHED}
     statements = [
         _statement(service.capitalize(), actions, places[service])
@@ -304,6 +317,9 @@ def deployer_policy(settings: Settings) -> Document:
     statements += _roles(settings)
     if settings.kms_key:
         statements += _key(settings, key)
+    if settings.copies:
+        own = f"arn:aws:scheduler:{names.region}:{names.account}:schedule/default"
+        statements.append(_statement("Exports", schedules, [f"{own}/{names.cluster}-*"]))
     if settings.hosted_zone:
         zone = f"arn:aws:route53:::hostedzone/{settings.hosted_zone}"
         statements.append(_statement("Dns", dns, [zone, "arn:aws:route53:::change/*"]))
@@ -342,7 +358,7 @@ def _statement(
     return make_statement(sid, list(actions), list(resources), condition)
 
 
-def _places(names: Names) -> Mapping[str, list[str]]:
+def _places(settings: Settings) -> Mapping[str, list[str]]:
     """Return the ARN patterns of a team's resources by AWS service, such as `dynamodb`.
 
     The patterns contain the cluster's name, which keeps other teams' resources out, with these
@@ -352,9 +368,12 @@ def _places(names: Names) -> Mapping[str, list[str]]:
     - AWS's own parameters in the region.
     - The account's service role of EC2's spot market.
     """
+    names = settings.names
     account, region, name = names.account, names.region, names.cluster
     own = f"{region}:{account}"
-    buckets = [names.objects, names.checkpoints]
+    buckets = [bucket_arn(names.objects), bucket_arn(names.checkpoints)]
+    # One pattern for all copies keeps the policy short.
+    buckets += [bucket_arn(names.copy("*"))] if settings.copies else []
     gateway = f"arn:aws:apigateway:{region}::"
     kinds = ("role", "instance-profile")
     roles = [f"arn:aws:iam::{account}:{kind}{names.iam_path}{names.role('')}*" for kind in kinds]
@@ -374,7 +393,7 @@ def _places(names: Names) -> Mapping[str, list[str]]:
             f"arn:aws:logs:{own}:log-group:/aws/{word}/{name}-*"
             for word in ("lambda", "vendedlogs")
         ],
-        "s3": [bucket_arn(f"{bucket}{below}") for bucket in buckets for below in ("", "/*")],
+        "s3": [f"{bucket}{below}" for bucket in buckets for below in ("", "/*")],
         "sns": [f"arn:aws:sns:{own}:{name}-*"],
         "sqs": [f"arn:aws:sqs:{own}:{name}-*"],
         "ssm": [f"arn:aws:ssm:{region}::parameter/aws/service/*"],
@@ -407,6 +426,8 @@ def _roles(settings: Settings) -> list[Statement]:
     names = settings.names
     role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]
     services = ["ec2.amazonaws.com", "lambda.amazonaws.com"]
+    if settings.copies:
+        services += ["s3.amazonaws.com", "scheduler.amazonaws.com"]
     service_role = "arn:aws:iam::*:role/aws-service-role/ops.apigateway.amazonaws.com/*"
     found = [
         _statement(

@@ -122,7 +122,7 @@ def make_permission(scope: Scope, name: str, alias: Any, service: str, source: A
     )
 
 
-def _concurrency(settings: Settings, name: str) -> int | None:
+def concurrency_of(settings: Settings, name: str) -> int | None:
     """Return the reserved concurrency of a function. -1 and None reserve nothing.
 
     The API and the tick have the settings' values. Functions that the tick invokes have 1, if the
@@ -171,7 +171,7 @@ def _make_function(
         code=archive,
         timeout=size.seconds_max,
         memory_size=size.memory_mb,
-        reserved_concurrent_executions=_concurrency(settings, name),
+        reserved_concurrent_executions=concurrency_of(settings, name),
         environment={"variables": {**environment, "POWERTOOLS_SERVICE_NAME": name}},
         tracing_config={"mode": "Active" if settings.tracing else "PassThrough"},
         tags=scope.tags(),

@@ -3,6 +3,7 @@
 All names contain the cluster's name, so that the stacks of two teams in one account never collide.
 """
 
+import re
 from dataclasses import dataclass
 
 FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
@@ -43,6 +44,15 @@ class Names:
     def checkpoints(self) -> str:
         """The name of the bucket of checkpoints."""
         return f"{self.cluster}-checkpoints-{self.account}"
+
+    @property
+    def state_copy(self) -> str:
+        """The name of the bucket of exports of the state, in another region."""
+        return f"{self.cluster}-state-{self.account}-copy"
+
+    def copy(self, bucket: str) -> str:
+        """Return the name of the copy of a bucket, `objects` or `checkpoints`."""
+        return f"{self.cluster}-{bucket}-{self.account}-copy"
 
     def part(self, name: str) -> str:
         """Return the name of a function, queue or other part: cluster, hyphen, name.
@@ -123,3 +133,12 @@ class Names:
 def bucket_arn(bucket: str) -> str:
     """Return the ARN of a bucket, or with `bucket` like `NAME/PREFIX*` of objects in a bucket."""
     return f"arn:aws:s3:::{bucket}"
+
+
+def sibling_bucket(state_copy: str, bucket: str) -> str:
+    """Return the name of a bucket's copy, derived from the name `state_copy` of an exports' bucket.
+
+    `bucket` is `objects` or `checkpoints`. Return "" if `state_copy` is no name of `Names`.
+    """
+    found = re.fullmatch(r"(detcloud-[a-z0-9-]+)-state-([0-9]{12})-copy", state_copy)
+    return f"{found[1]}-{bucket}-{found[2]}-copy" if found else ""

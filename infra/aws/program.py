@@ -11,13 +11,15 @@ import pulumi
 import pulumi_aws as aws
 
 from control_plane.config.pools import check_cluster
-from infra.aws import bundle, deployer, draining
+from infra.aws import bundle, deployer, draining, state_restore, stores
 from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.copy_checks import check_copies
 from infra.aws.key_policies import log_key
 from infra.aws.limits import find_limit_problems
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
+from infra.aws.restore_policy import restore_policy as make_restore_policy
 from infra.aws.rollback import move_functions
 from infra.aws.settings import Settings, launcher_of, parse_settings
 from infra.aws.stack import TeamStack
@@ -37,6 +39,7 @@ from infra.program_checks import (
 )
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
+from infra.restoration import RestoreReport, RestoreRequest
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -46,10 +49,15 @@ from infra.stack_program import (
     Progress,
     SettingsInvalid,
     StackProgram,
+    Store,
 )
 
 # The kind of archive that each setting names.
 ARCHIVE_KINDS = {"archive": "functions", "suggestArchive": "suggest"}
+_NO_COPIES = (
+    f"{PROJECT}:copies cannot be exported: Terraform's provider would need a second region; leave "
+    "out the setting and declare the copies in a file beside the export, as docs/recovery.md says"
+)
 
 
 def run() -> None:
@@ -64,6 +72,17 @@ def run() -> None:
     stack = TeamStack(settings, text, pulumi.ResourceOptions(providers=[provider]))
     for name, value in stack.outputs.items():
         pulumi.export(name, value)
+
+
+def run_export() -> None:
+    """Declare the stack for an export to Terraform.
+
+    Raise RunError if the configuration is invalid or asks for copies in another region.
+    """
+    settings, _ = read_present_stack(read_stack_config)
+    if settings.copies is not None:
+        raise pulumi.RunError(_NO_COPIES)
+    run()
 
 
 def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Settings, str]:
@@ -167,6 +186,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     facts = read_account(settings, cluster, aws_clients(settings.region))
     return [
         *check_facts(settings, cluster, facts),
+        *check_copies(settings, aws_clients(settings.region)),
         *check_remote_accounts(settings.remote_accounts, cluster),
         *check_images(cluster),
     ]
@@ -250,6 +270,31 @@ def open_verifier(team: str, stack_config: Mapping[str, object]) -> AwsVerifier:
     return AwsVerifier(settings.names, aws_clients(settings.region))
 
 
+def read_stores(team: str, stack_config: Mapping[str, object]) -> list[Store] | Unknown:
+    """Read the table and the buckets from AWS; return Unknown if AWS refuses.
+
+    Raise SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return stores.read_stores(settings.names, aws_clients(settings.region))
+
+
+def restore(
+    team: str, stack_config: Mapping[str, object], request: RestoreRequest, progress: Progress
+) -> RestoreReport:
+    """Restore the state in the team's table, and start the functions again.
+
+    Raise RestoreFailed, after which the same call continues, and SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return state_restore.restore(settings, aws_clients(settings.region), request, progress)
+
+
+def restore_policy(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return the IAM policy that a restore needs besides the deployer's. Raise SettingsInvalid."""
+    return make_restore_policy(_read_settings(team, stack_config))
+
+
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     """Return the checked settings. Raise SettingsInvalid, also if they exceed a limit of AWS."""
     settings = parse_settings(team, setting_texts(stack_config))
@@ -297,6 +342,10 @@ PROGRAM = StackProgram(
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,
+    run_export=run_export,
     complete_config=complete_stack_config,
     launch_policy=launch_policy,
+    read_stores=read_stores,
+    restore=restore,
+    restore_policy=restore_policy,
 )

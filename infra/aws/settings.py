@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from infra import machine_network
 from infra.aws import company_settings as company
-from infra.aws import trial_settings
+from infra.aws import copy_settings, trial_settings
+from infra.aws.copy_settings import Copies
 from infra.aws.names import Names
 from infra.data_buckets import DataBucket
 from infra.remote_accounts import Launcher, RemoteAccount
@@ -129,13 +130,20 @@ class Settings:
     """The field `proxy` of each pool on AWS that names none; {} for none."""
     ca_certificates: str = ""
     """The field `ca_certificates` of each pool on AWS that names none."""
+    copies: Copies | None = None
+    """The copies of state and buckets in another region; None without copies."""
     other_clouds: Mapping[str, Any] = field(default_factory=dict)
     """The description of the remote account in each other cloud, by the cloud's name."""
 
     @property
     def purges_versions(self) -> bool:
-        """Whether the bucket of checkpoints keeps versions that the collector deletes for good."""
-        return self.deleted_checkpoint_days > 0 and self.purge_checkpoints
+        """Whether the bucket of checkpoints keeps versions that the collector deletes for good.
+
+        In a replicated bucket, the rule for old versions deletes the versions instead. S3
+        replicates a deletion, but not the deletion of a version: the copy would stay for ever.
+        """
+        is_replicated = self.copies is not None and self.copies.checkpoints
+        return self.deleted_checkpoint_days > 0 and self.purge_checkpoints and not is_replicated
 
     @property
     def names(self) -> Names:
@@ -211,6 +219,7 @@ def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
             found.append(_problem(f"detcloud:{place}", zone, f"a zone of {region}, as {region}a"))
     if values.get("monthly_budget") and not values.get("alarm_email"):
         found.append("detcloud:alarmEmail is missing: a budget needs an address to notify")
+    found += copy_settings.find_inconsistencies(values)
     return [*found, *company.find_inconsistencies(values)]
 
 
@@ -370,6 +379,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "caCertificates": machine_network.parse_certificates,
     **company.PARSERS,
     **trial_settings.PARSERS,
+    **copy_settings.PARSERS,
     "otherClouds": lambda text: parse_other_clouds(text, "aws"),
 }
 _KNOWN: Final = ", ".join(_FIELDS)

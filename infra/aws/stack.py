@@ -7,6 +7,7 @@ import pulumi
 
 from control_plane.config.pools import check_cluster
 from infra.aws.alarms import make_alarms, make_dead_letters
+from infra.aws.copies import make_copies
 from infra.aws.events import connect_events
 from infra.aws.front import make_front
 from infra.aws.functions import describe_deployment, make_aliases, make_functions
@@ -45,7 +46,9 @@ class TeamStack(pulumi.ComponentResource):
     ) -> None:
         super().__init__("detcloud:aws:TeamStack", settings.team, {}, opts)
         scope = Scope(settings, self)
-        table, buckets, api = make_table(scope), make_buckets(scope), make_api(scope)
+        versionings: dict[str, Any] = {}
+        table, api = make_table(scope), make_api(scope)
+        buckets = make_buckets(scope, versionings)
         put_configuration(scope, buckets["objects"], cluster_config)
         grant_key_to_spot_market(scope)
         cluster = check_cluster(cluster_config)
@@ -74,6 +77,7 @@ class TeamStack(pulumi.ComponentResource):
         domain = make_domain(scope, api, stage) if settings.domain else None
         dead_letters = make_dead_letters(scope)
         connect_events(scope, aliases, roles, table, dead_letters)
+        make_copies(scope, buckets, versionings, dead_letters)
         topic = make_alarms(scope, dead_letters, functions, table)
         self.outputs = {
             "url": url,

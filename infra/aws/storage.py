@@ -7,6 +7,7 @@ from typing import Any, Final
 import pulumi_aws as aws
 
 from infra.aws import policies
+from infra.aws.copy_policies import replicated_buckets
 from infra.aws.key_policies import SPOT_GRANT
 from infra.aws.launch_policies import service_role_arn
 from infra.aws.scope import Scope
@@ -45,18 +46,19 @@ def make_table(scope: Scope) -> Any:
     )
 
 
-def make_buckets(scope: Scope) -> Mapping[str, Any]:
+def make_buckets(scope: Scope, versionings: dict[str, Any]) -> Mapping[str, Any]:
     """Create and return the private buckets `objects` and `checkpoints`.
 
     The buckets block public access, require TLS, encrypt objects and abort unfinished multipart
     uploads after a day. The bucket of checkpoints keeps deleted and replaced objects for
     `deleted_checkpoint_days`. Without the setting `protect`, deleting the stack deletes the objects
-    with all versions.
+    with all versions. Replicated buckets keep versions, too. Add the versioning of each bucket that
+    keeps versions to `versionings`, by the bucket's name in the stack.
     """
     names, days = scope.names, scope.settings.deleted_checkpoint_days
     return {
-        "objects": _make_bucket(scope, "objects", names.objects),
-        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints, version_days=days),
+        "objects": _make_bucket(scope, "objects", names.objects, versionings),
+        "checkpoints": _make_bucket(scope, "checkpoints", names.checkpoints, versionings, days),
     }
 
 
@@ -72,10 +74,17 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
     )
 
 
-def _make_bucket(scope: Scope, name: str, bucket_name: str, version_days: int = 0) -> Any:
+def _make_bucket(
+    scope: Scope,
+    name: str,
+    bucket_name: str,
+    versionings: dict[str, Any],
+    version_days: int = 0,
+) -> Any:
     """Create and return a private bucket with all protections of `make_buckets`.
 
-    With `version_days`, the bucket keeps deleted and replaced objects as versions for these days.
+    With `version_days`, the bucket keeps deleted and replaced objects as versions for these days. A
+    replicated bucket keeps versions for at least a day. Add a versioning to `versionings`.
     """
     bucket = aws.s3.Bucket(
         name,
@@ -105,21 +114,19 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str, version_days: int = 
         rules=[_encryption_rule(scope.settings.kms_key)],
         opts=scope.options(),
     )
-    versioning = []
-    if version_days:
-        versioning.append(
-            aws.s3.BucketVersioning(
-                name,
-                bucket=bucket.id,
-                versioning_configuration={"status": "Enabled"},
-                opts=scope.options(),
-            )
+    copies = scope.settings.copies
+    if version_days or (copies is not None and name in replicated_buckets(copies)):
+        versionings[name] = aws.s3.BucketVersioning(
+            name,
+            bucket=bucket.id,
+            versioning_configuration={"status": "Enabled"},
+            opts=scope.options(),
         )
     lifecycle = aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
         rules=[_UNFINISHED_UPLOADS, _old_versions_rule(version_days)],
-        opts=scope.options(versioning),
+        opts=scope.options([versionings[name]] if name in versionings else []),
     )
     aws.s3.BucketPolicy(
         name,

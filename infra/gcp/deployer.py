@@ -71,6 +71,9 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "eventarc.operations: get",
         "iam.serviceAccounts: actAs",
     ),
+    "gcp:firestore/backupSchedule:BackupSchedule": (
+        "datastore.backupSchedules: create delete get list update",
+    ),
     "gcp:firestore/database:Database": (
         "datastore.databases: create delete getMetadata list update",
         "datastore.operations: get",
@@ -138,6 +141,15 @@ HOST_PERMISSIONS: Final = (
     "compute.subnetworks.getIamPolicy",
     "compute.subnetworks.setIamPolicy",
 )
+# Needed by a restore besides the deployer's permissions. A deployer reads no rows of the state.
+RESTORE_NEEDS: Final = (
+    "datastore.backups: get list restoreDatabase",
+    "datastore.databases: create delete get getMetadata update",
+    "datastore.entities: create delete get list update",
+    "datastore.operations: get list",
+    "eventarc.triggers: delete get",
+    "run.services: get update",
+)
 DELIVERY_NEEDS: Final = ("eventarc.triggers: get", "pubsub.subscriptions: get update")
 ROLLBACK_NEEDS: Final = ("run.revisions: delete list", "run.services: get update")
 
@@ -166,6 +178,17 @@ def render_role() -> str:
         "description": "The least that a deployer of detcloud clusters needs",
         "stage": "GA",
         "includedPermissions": sorted(permissions_needed()),
+    }
+    return yaml.safe_dump(role, sort_keys=False)
+
+
+def render_restore_role() -> str:
+    """Return the role of a restore as YAML for `gcloud iam roles create --file`."""
+    role = {
+        "title": "detcloud restore",
+        "description": "What a restore of a cluster's state needs besides the deployer's role",
+        "stage": "GA",
+        "includedPermissions": sorted(split_permissions(RESTORE_NEEDS)),
     }
     return yaml.safe_dump(role, sort_keys=False)
 

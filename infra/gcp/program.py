@@ -12,8 +12,8 @@ import pulumi_gcp as gcp
 from control_plane.config.eras import Tree
 from control_plane.config.pools import Completion, complete_cluster
 from infra.cluster_config_file import parse_cluster_config, read_cluster_config
-from infra.findings import Finding
-from infra.gcp import bundle, deployer, draining
+from infra.findings import Finding, Unknown
+from infra.gcp import bundle, deployer, draining, state_restore, stores
 from infra.gcp.account_checks import check_facts
 from infra.gcp.account_reader import read_project
 from infra.gcp.deliveries import extend_deliveries
@@ -44,6 +44,7 @@ from infra.program_checks import (
 )
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
+from infra.restoration import RestoreReport, RestoreRequest
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -53,6 +54,7 @@ from infra.stack_program import (
     Progress,
     SettingsInvalid,
     StackProgram,
+    Store,
 )
 
 # The kind of archive that each setting names.
@@ -277,6 +279,31 @@ def open_verifier(team: str, stack_config: Mapping[str, object]) -> GcpVerifier:
     return GcpVerifier(settings.names, RestApi(settings.project))
 
 
+def read_stores(team: str, stack_config: Mapping[str, object]) -> list[Store] | Unknown:
+    """Read the database and the buckets from Google; return Unknown if Google refuses.
+
+    Raise SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return stores.read_stores(settings.names, RestApi(settings.project))
+
+
+def restore(
+    team: str, stack_config: Mapping[str, object], request: RestoreRequest, progress: Progress
+) -> RestoreReport:
+    """Restore the state in the team's database, and start the functions again.
+
+    Raise RestoreFailed, after which the same call continues, and SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return state_restore.restore(settings, RestApi(settings.project), request, progress)
+
+
+def restore_policy(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return the role, as YAML, that a restore needs besides the deployer's."""
+    return deployer.render_restore_role()
+
+
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     """Return the checked settings. Raise SettingsInvalid."""
     return parse_settings(team, setting_texts(stack_config))
@@ -345,6 +372,9 @@ PROGRAM: Final = StackProgram(
     run_export=run_export,
     complete_config=complete_stack_config,
     finish=finish,
+    read_stores=read_stores,
+    restore=restore,
+    restore_policy=restore_policy,
     trust_commands=REMOTE_COMMANDS.trust_commands,
     find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,
     find_dropped_accounts=REMOTE_COMMANDS.find_dropped_accounts,

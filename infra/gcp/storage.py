@@ -16,13 +16,16 @@ CONFIG_KEY: Final = "config/cluster.yaml"
 INDEXES: Final = Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json"
 # The days for which sources of images are kept, so that people can inspect the sources.
 SOURCE_DAYS: Final = 30
+# The days for which daily backups are kept. Unlike the point-in-time recovery, backups outlive the
+# database.
+BACKUP_DAYS: Final = 7
 
 
 def make_database(scope: Scope) -> Any:
     """Create and return the state database, with the indexes of queries and the expiry of rows.
 
-    The database has point-in-time recovery, encryption with `kms_key` if set, and the setting
-    `protect` as deletion protection.
+    The database has point-in-time recovery, daily backups, encryption with `kms_key` if set, and
+    the setting `protect` as deletion protection.
     """
     settings = scope.settings
     state = "ENABLED" if settings.protect else "DISABLED"
@@ -44,7 +47,20 @@ def make_database(scope: Scope) -> Any:
     indexes = json.loads(INDEXES.read_text(encoding="utf-8"))
     made = _make_indexes(scope, database, indexes["indexes"])
     _make_fields(scope, database, indexes["fieldOverrides"], made)
+    _schedule_backups(scope, database)
     return database
+
+
+def _schedule_backups(scope: Scope, database: Any) -> None:
+    """Schedule a backup of the database each day, kept for BACKUP_DAYS."""
+    firestore.BackupSchedule(
+        "daily",
+        project=scope.settings.project,
+        database=database.name,
+        retention=f"{BACKUP_DAYS * 24 * 3600}s",
+        daily_recurrence={},
+        opts=scope.options(),
+    )
 
 
 def _make_indexes(

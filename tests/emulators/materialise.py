@@ -40,7 +40,11 @@ class EmulatorMaker:
         recipe = RECIPES.get(resource.type)
         if recipe is None:
             raise KeyError(f"there is no recipe for {resource.type}")
-        return recipe(self, dict(resource.inputs))
+        inputs = dict(resource.inputs)
+        if resource.type.startswith("aws:s3/"):
+            # Names of buckets are unique in all regions, and the emulator has one region.
+            inputs.pop("region", None)
+        return recipe(self, inputs)
 
     def client(self, service: str) -> Any:
         """Return the cached client of a service. Making a client takes longer than a call."""
@@ -151,6 +155,16 @@ def _lifecycle(on: EmulatorMaker, inputs: Inputs) -> Made:
 def _versioning(on: EmulatorMaker, inputs: Inputs) -> Made:
     given = {"bucket": inputs["bucket"], **inputs["versioningConfiguration"]}
     return _of_bucket("put_bucket_versioning", "VersioningConfiguration")(on, given)
+
+
+def _replication(on: EmulatorMaker, inputs: Inputs) -> Made:
+    inputs["rules"] = [rename_keys(rule, id="ID") for rule in inputs["rules"]]
+    return _of_bucket("put_bucket_replication", "ReplicationConfiguration")(on, inputs)
+
+
+def _schedule(on: EmulatorMaker, inputs: Inputs) -> Made:
+    on.call("scheduler", "create_schedule", capitalize_names(inputs))
+    return inputs["name"], {}
 
 
 def _object(on: EmulatorMaker, inputs: Inputs) -> Made:
@@ -408,6 +422,8 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     ),
     "aws:s3/bucketVersioning:BucketVersioning": _versioning,
     "aws:s3/bucket:Bucket": _bucket,
+    "aws:s3/bucketReplicationConfig:BucketReplicationConfig": _replication,
+    "aws:scheduler/schedule:Schedule": _schedule,
     "aws:sns/topic:Topic": _topic,
     "aws:sns/topicPolicy:TopicPolicy": _topic_policy,
     "aws:sns/topicSubscription:TopicSubscription": _subscription,

@@ -68,6 +68,15 @@ def front_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(scope="session")
+def copied_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """The graph of a team with copies in another region."""
+    require("pulumi_aws")
+    from tests.unit.infra.graphs import COPIED, graph
+
+    return graph("vision", COPIED, tmp_path_factory.mktemp("copied"))
+
+
+@pytest.fixture(scope="session")
 def gcp_vision(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
     """The graph of a team with subnetworks in two regions, an alarm address and a budget."""
     require("pulumi_gcp")

@@ -48,15 +48,18 @@ class Engine:
         *,
         on_output: Callable[[str], None],
         color: str,
+        refresh: bool,
         on_event: Callable[[automation.EngineEvent], None] = lambda event: None,
     ) -> SimpleNamespace:
-        self.asked.append("preview")
+        self.asked.append("preview with refresh" if refresh else "preview")
         for event in self.events:
             on_event(event)
         return SimpleNamespace(change_summary={automation.OpType.CREATE: 79})
 
-    def deploy_stack(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
-        self.asked.append("up")
+    def deploy_stack(
+        self, *, on_output: Callable[[str], None], color: str, refresh: bool
+    ) -> SimpleNamespace:
+        self.asked.append("up with refresh" if refresh else "up")
         if self.error is not None:
             raise self.error
         on_output("creating")

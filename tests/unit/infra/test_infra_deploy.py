@@ -1,20 +1,15 @@
 """The child process of `detcloud deploy`, with settings from a Pulumi file and a stub engine."""
 
 import json
-import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pulumi
 import pytest
 from pulumi import automation
 
-from infra import deploy
-from infra.aws import program
 from infra.engine import DeployFailed
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
@@ -26,49 +21,13 @@ from infra.stack_program import (
     RollbackFailed,
 )
 from infra.terraform.export import FILE
+from tests.unit.infra.deploy_calls import DIGEST, SETTINGS, Run, install_engine, write_settings
 from tests.unit.infra.engine_stub import Engine
-
-DIGEST = "c" * 64
-SETTINGS = """\
-# Ours.
-config:  # of the team
-  detcloud:account: "111111111111"
-  detcloud:region: us-east-1
-  detcloud:clusterConfig: pools.yaml
-  detcloud:archive: functions.zip
-  detcloud:suggestArchive: suggest.zip
-  detcloud:logDays: 30
-  aws:profile: work
-"""
-
-
-class Run:
-    """Calls of the module with the settings; each returns the exit code and the printed JSON.
-
-    Tests replace operations of `program`.
-    """
-
-    def __init__(self, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.program = program.PROGRAM
-        self._settings = settings
-        self._capsys = capsys
-
-    def __call__(self, how: str, *flags: str) -> tuple[int, dict[str, Any]]:
-        named = ["--team=vision", f"--settings={self._settings}", f"--admin-sha256={DIGEST}"]
-        code = deploy.main([how, *named, *flags], lambda cloud: self.program)
-        captured = self._capsys.readouterr()
-        sys.stderr.write(captured.err)
-        return code, json.loads(captured.out)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    (tmp_path / "pools.yaml").write_text("resource_pools: [{pool_name: default}]\n")
-    for name in ("functions.zip", "suggest.zip"):
-        (tmp_path / name).write_bytes(b"PK\x05\x06" + bytes(18))
-    file = tmp_path / "Pulumi.vision.yaml"
-    file.write_text(SETTINGS)
-    return file
+    return write_settings(tmp_path)
 
 
 @pytest.fixture
@@ -81,7 +40,10 @@ def account(run: Run) -> list[Finding]:
     """The findings of the account check, empty at first."""
     findings: list[Finding] = []
     run.program = replace(
-        run.program, check_account=lambda team, config: findings, prune=lambda *_: 0
+        run.program,
+        check_account=lambda team, config: findings,
+        prune=lambda *_: 0,
+        read_stores=lambda team, config: [],
     )
     return findings
 
@@ -89,14 +51,7 @@ def account(run: Run) -> list[Finding]:
 @pytest.fixture
 def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     """A machine on which the engine is installed."""
-    program = tmp_path / "pulumi"
-    program.write_text("#!/bin/sh\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    stands_in = Engine()
-    monkeypatch.setattr(automation, "create_or_select_stack", stands_in.select_stack)
-    monkeypatch.setattr(automation, "select_stack", stands_in.find_stack)
-    return stands_in
+    return install_engine(monkeypatch, tmp_path)
 
 
 def test_missing_engine_error_names_the_export(
@@ -214,7 +169,7 @@ def test_stack_without_a_counterpart_in_terraform_is_an_error(run: Run, tmp_path
     def declare_unknown_resource() -> None:
         pulumi.CustomResource("aws:none/none:None", "one", {})
 
-    run.program = replace(run.program, run=declare_unknown_resource)
+    run.program = replace(run.program, run=declare_unknown_resource, run_export=None)
     status, answer = run("export", f"--output={tmp_path / 'out'}")
     assert (status, list(answer)) == (1, ["error"])
     assert "which is a bug: " in answer["error"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detcloud.shared.aws import new_session
+from infra.aws.copy_settings import Copies
 from infra.aws.deployer import (
     EXAMPLE,
     NEEDS,
@@ -25,6 +26,7 @@ from tests.unit.infra.graphs import KEY, Graph
 
 SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
 ACL = "arn:aws:wafv2:us-east-1:111111111111:global/webacl/company/1234-ab"
+COPIES = Copies("us-west-2")
 OTHER = replace(SETTINGS, team="speech")
 EC2 = "arn:aws:ec2:us-east-1:111111111111"
 TAG = "detcloud-cluster"
@@ -57,6 +59,7 @@ NO_OPERATIONS = {
     "s3:GetEncryptionConfiguration",
     "s3:PutEncryptionConfiguration",
     "s3:GetReplicationConfiguration",
+    "s3:PutReplicationConfiguration",
 }
 VERBS = {"DELETE", "GET", "PATCH", "POST", "PUT"}
 
@@ -66,11 +69,11 @@ def test_policy_file_is_current() -> None:
 
 
 def test_all_aws_resource_types_have_needed_actions(
-    vision: Graph, speech: Graph, bank: Graph, front_stack: Graph
+    vision: Graph, speech: Graph, bank: Graph, front_stack: Graph, copied_stack: Graph
 ) -> None:
     types = {
         resource.type
-        for graph in (vision, speech, bank, front_stack)
+        for graph in (vision, speech, bank, front_stack, copied_stack)
         for resource in graph.resources
         if resource.type.startswith("aws:")
     }
@@ -95,7 +98,7 @@ def test_policy_has_only_existing_aws_actions() -> None:
 @pytest.mark.parametrize("kind", NEEDS)
 def test_policy_allows_the_actions_of_each_resource_type(kind: str) -> None:
     """The next tests check the resources of the statements."""
-    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL)
+    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL, copies=COPIES)
     policy = deployer_policy(settings)
     allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
@@ -103,7 +106,12 @@ def test_policy_allows_the_actions_of_each_resource_type(kind: str) -> None:
 
 def test_policy_allows_only_needed_actions() -> None:
     settings = replace(
-        SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b", web_acl=ACL
+        SETTINGS,
+        kms_key=KEY,
+        hosted_zone="Z1",
+        permissions_boundary="arn:b",
+        web_acl=ACL,
+        copies=COPIES,
     )
     policy = deployer_policy(settings)
     allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
@@ -129,9 +137,12 @@ def test_launch_policy_covers_the_launches_of_the_tick_alone() -> None:
 
 # A hosted zone needs a domain, and a domain excludes a web ACL.
 @pytest.mark.parametrize("longest", [{"hosted_zone": "Z" * 32}, {"web_acl": f"{ACL}{'c' * 80}"}])
-def test_policy_fits_into_an_inline_policy(longest: dict[str, str]) -> None:
+@pytest.mark.parametrize("exclusive", [{"kms_key": KEY}, {"copies": COPIES}])
+def test_policy_fits_into_an_inline_policy(
+    longest: dict[str, str], exclusive: dict[str, Any]
+) -> None:
     # IAM's quota for the inline policies of a role, white space not counted.
-    given: dict[str, Any] = {"team": "a" * 20, "iam_prefix": "b" * 20, "kms_key": KEY, **longest}
+    given: dict[str, Any] = {"team": "a" * 20, "iam_prefix": "b" * 20, **exclusive, **longest}
     settings = replace(SETTINGS, **given)
     assert len(re.sub(r"\s", "", render_policy(settings))) < 10_240
 

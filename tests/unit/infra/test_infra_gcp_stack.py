@@ -55,6 +55,7 @@ FREE_WHILE_IDLE = {
     "compute/subnetwork",
     "compute/subnetworkIAMMember",
     "eventarc/trigger",
+    "firestore/backupSchedule",
     "firestore/database",
     "firestore/field",
     "firestore/index",

@@ -17,7 +17,12 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.sync_acceptance import SyncRequest
 from control_plane.engine.engine import Engine
 from control_plane.restoration.incarnation import read_incarnation
-from control_plane.restoration.restart import SKIPPED_IDS, begin_incarnation, read_next_ids
+from control_plane.restoration.restart import (
+    SKIPPED_IDS,
+    begin_incarnation,
+    keep_used_ids,
+    read_next_ids,
+)
 from control_plane.state.sqlite import SqliteTable, copy_table_file
 from control_plane.state.table import Expect, Key, Put, StateTable
 from simulator.faults.table_faults import Crash, CrashingTable
@@ -130,6 +135,16 @@ def test_restart_skips_ids_if_newest_state_is_lost(newest: Path) -> None:
         "trial": before["trial"] + SKIPPED_IDS["trial"],
         "token": 1 + SKIPPED_IDS["token"],
     }
+
+
+def test_used_ids_survive_a_copy_of_older_rows(newest: Path) -> None:
+    """Counters of the lost state are exact; a counter that was lost, too, gets a gap."""
+    with closing(SqliteTable(newest)) as table:
+        before = read_next_ids(table)
+        for _ in range(2):
+            keep_used_ids(table, {"experiment": before["experiment"] - 1, "token": 5})
+            after = read_next_ids(table)
+            assert after == {**before, "token": 5 + SKIPPED_IDS["token"]}
 
 
 def test_reserved_ids_are_discarded(newest: Path) -> None:

@@ -51,33 +51,33 @@ CHANGE_COLUMNS = (
 
 
 def add_cloud_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `deploy_to_cloud`: `--team`, `--config`, `--preview` and `--no-check`."""
+    """Add the options of `deploy_to_cloud`: `--team`, `--config`, `--preview`, `--no-check`,
+    `--refresh` and `--new-stores`.
+    """
     add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, without changing anything"
     )
     _add_no_check_option(parser)
+    _add_refresh_options(parser)
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Create or update a team's cluster, print the cluster's address, and return 0. With
     `--preview`, change nothing in the cloud, and print only the numbers of resources by change.
 
-    The account is checked first unless `--no-check` is given. A missing token file of the team is
-    created, also with `--preview`. A deployment adds the digest of the token to a settings file
-    without a digest, and removes old function versions. If no other cluster is configured, the
-    token is stored, so that later commands use the new cluster. The output of the child process
-    goes to stderr. The run has no time limit.
+    The account is checked first unless `--no-check` is given. A deployment is refused if a deployed
+    table, database or bucket no longer exists, unless `--new-stores` is given. A missing token file
+    of the team is created, also with `--preview`. A deployment adds the digest of the token to a
+    settings file without a digest, and removes old function versions. If no other cluster is
+    configured, the token is stored, so that later commands use the new cluster. The output of the
+    child process goes to stderr. The run has no time limit.
 
     Raises:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the check or the deployment failed.
     """
-    flags = [
-        f"--{name}"
-        for name in ("preview", "no-check")
-        if getattr(arguments, name.replace("-", "_"))
-    ]
+    flags = _chosen_flags(arguments, "preview", "no-check", "refresh", "new-stores")
     token, answer = run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
         print(f"nothing was changed; resources: {_preview_text(answer['changes'])}")
@@ -135,12 +135,13 @@ def _finding_line(finding: dict[str, str]) -> str:
 
 
 def add_upgrade_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `upgrade_cluster`: `--team`, `--config`, `--yes`, `--no-check` and the
-    output form (`--json`, `--yaml` or `--csv`).
+    """Add the options of `upgrade_cluster`: `--team`, `--config`, `--yes`, `--no-check`,
+    `--refresh`, `--new-stores` and the output form (`--json`, `--yaml` or `--csv`).
     """
     add_stack_options(parser)
     add_yes_option(parser)
     _add_no_check_option(parser)
+    _add_refresh_options(parser)
     add_output_options(parser)
 
 
@@ -159,7 +160,8 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
             unusable, or the deployment failed. Or changes are pending, stdin is not a terminal and
             `--yes` is missing.
     """
-    flags = ["--no-check"] if arguments.no_check else []
+    choice = _chosen_flags(arguments, "refresh", "new-stores")
+    flags = [*choice, *_chosen_flags(arguments, "no-check")]
     _, answer = run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
     if not changes and arguments.form == "text":
@@ -177,7 +179,7 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     if not confirm(f"Apply {count_text(len(changes), 'change')}{loss}?", arguments):
         return 1
     # The account has been checked.
-    token, answer = run_deployment("deploy", cloud, arguments, "--no-check")
+    token, answer = run_deployment("deploy", cloud, arguments, "--no-check", *choice)
     if arguments.form == "text":
         _print_cluster(token, answer)
     return 0
@@ -277,7 +279,9 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `print_policy`: `--team`, `--config`, `--key` and `--launches`."""
+    """Add the options of `print_policy`: `--team`, `--config`, `--key`, `--launches` and
+    `--restore`.
+    """
     add_stack_options(parser)
     others = parser.add_mutually_exclusive_group()
     others.add_argument(
@@ -290,13 +294,18 @@ def add_policy_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="print the policy with which the check asks EC2 about the pools' launches instead",
     )
+    others.add_argument(
+        "--restore",
+        action="store_true",
+        help="print the further permissions that `detcloud deploy restore` needs instead",
+    )
 
 
 def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the permissions for a deployment, or for the purpose of an option. Return 0.
 
-    `--key` prints the statement for the key policy, and `--launches` the policy for the check of
-    launches.
+    `--key` prints the statement for the key policy, `--launches` the policy for the check of
+    launches, and `--restore` the further permissions of a restore.
 
     Nothing is deployed, but a missing token file of the team is created.
 
@@ -304,8 +313,8 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, or the child process failed.
     """
-    chosen = [f"--{name}" for name in ("key", "launches") if getattr(arguments, name)]
-    _, answer = run_deployment("policy", cloud, arguments, *chosen)
+    flags = _chosen_flags(arguments, "key", "launches", "restore")
+    _, answer = run_deployment("policy", cloud, arguments, *flags)
     sys.stdout.write(answer["policy"])
     return 0
 
@@ -386,6 +395,27 @@ def _add_no_check_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-check", action="store_true", help="deploy without checking the account"
     )
+
+
+def _add_refresh_options(parser: ArgumentParser) -> None:
+    """Add `--refresh` and `--new-stores`, False by default, which `deploy_to_cloud` and
+    `upgrade_cluster` pass to the child process.
+    """
+    parser.add_argument(
+        "--refresh",
+        action="store_true",
+        help="read all resources from the cloud first, and undo changes made outside detcloud",
+    )
+    parser.add_argument(
+        "--new-stores",
+        action="store_true",
+        help="create a lost table, database or bucket again, empty",
+    )
+
+
+def _chosen_flags(arguments: Namespace, *names: str) -> list[str]:
+    """Return `--NAME` for each flag of `names` that the user gave."""
+    return [f"--{name}" for name in names if getattr(arguments, name.replace("-", "_"))]
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:

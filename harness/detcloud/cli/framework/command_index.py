@@ -410,13 +410,12 @@ _CLUSTER = (
         )
     ),
     *(
-        Command(
-            "deploy",
-            f"verify {cloud.name}",
-            f"test a deployed cluster on {cloud.title}, for a few cents",
-            "deploy_verify",
-        )
+        Command("deploy", f"{verb} {cloud.name}", summary, f"deploy_{verb}", is_local=is_local)
         for cloud in CLOUDS
+        for verb, is_local, summary in (
+            ("verify", False, f"test a deployed cluster on {cloud.title}, for a few cents"),
+            ("restore", True, f"restore the state of a cluster on {cloud.title} after a loss"),
+        )
     ),
     Command("deploy", "export", "export a team's cluster for Terraform", "deploy", is_local=True),
 )

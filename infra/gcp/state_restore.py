@@ -1,0 +1,298 @@
+"""The restore of a cluster's state on Google Cloud.
+
+While the database exists, the rows of a moment are read from its point-in-time recovery, and the
+differences are written into the present (decision 0119). A backup is first restored into a
+temporary database. A lost database is restored from a backup under its own name. Then a new
+incarnation of the state begins.
+
+A repeated call continues. What has been done is seen in Google Cloud alone: a database that was
+restored from a backup has no point-in-time recovery until the restore has finished.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from control_plane.engine.engine import Engine
+from control_plane.gcp.firestore_client import create_client
+from control_plane.gcp.state_table import FirestoreTable
+from control_plane.restoration.restart import (
+    RestartReport,
+    begin_incarnation,
+    keep_used_ids,
+    read_next_ids,
+)
+from control_plane.state.table import StateTable, TableError
+from detcloud.shared.plurals import count_text
+from infra.drain_clock import Clock
+from infra.gcp.database_sources import (
+    LOOK_SECONDS,
+    check_moment,
+    choose_backup,
+    restore_backup,
+    wait_for_operation,
+)
+from infra.gcp.document_store import DatabaseDocuments, counter_value
+from infra.gcp.events import TRIGGERS
+from infra.gcp.function_stops import start_functions, stop_functions
+from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError
+from infra.gcp.settings import Settings
+from infra.gcp.stores import FIRESTORE, database_url, read_database, trigger_url
+from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest, Steps, show_time
+from infra.row_copy import CopyReport, copy_rows
+from infra.stack_program import Progress
+from lambdas.clock import now_ms
+
+_NOTHING: Final = CopyReport(0, 0, 0, ())
+_RECOVERS: Final = "POINT_IN_TIME_RECOVERY_ENABLED"
+
+OpenTable = Callable[[str], AbstractContextManager[StateTable]]
+
+
+def restore(
+    settings: Settings,
+    api: GoogleApi,
+    request: RestoreRequest,
+    progress: Progress,
+    clock: Clock | None = None,
+    open_table: OpenTable | None = None,
+    root: str = FIRESTORE,
+) -> RestoreReport:
+    """Restore the cluster's state, begin a new incarnation, and let the functions run again.
+
+    All functions are stopped first. Each step is reported with its seconds. After an error or a
+    crash the functions stay stopped, and the same call continues.
+
+    Args:
+        clock: measures and waits; by default the clock of this process.
+        open_table: opens a database by name; by default with the environment's credentials.
+        root: the address of Firestore's interface of documents.
+
+    Raises:
+        RestoreFailed: the request names nothing that can be restored, Google refused a call, or
+            the database could not be written.
+    """
+    clock = clock or Clock()
+
+    def open_database(name: str) -> AbstractContextManager[StateTable]:
+        return closing(FirestoreTable(create_client(settings.project, name)))
+
+    steps = Steps(progress, clock)
+    cluster = _Cluster(settings, api, progress, clock, steps, open_table or open_database, root)
+    try:
+        return cluster.restore(request)
+    except GoogleError as error:
+        raise RestoreFailed(
+            f"Google refused a request; try again, which continues: {error}"
+        ) from None
+    except (TableError, OSError) as error:
+        raise RestoreFailed(
+            f"the database {settings.names.database}: {error}; try again, which continues"
+        ) from None
+
+
+def temporary_database(database: str, backup: str) -> str:
+    """Return the name of the temporary database for a backup. Names have at most 63 characters."""
+    return f"{database}-restoring-{sha256(backup.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """The steps of a restore."""
+
+    settings: Settings
+    api: GoogleApi
+    progress: Progress
+    clock: Clock
+    steps: Steps
+    open_table: OpenTable
+    root: str
+
+    @property
+    def database(self) -> str:
+        """The name of the cluster's database."""
+        return self.settings.names.database
+
+    def restore(self, request: RestoreRequest) -> RestoreReport:
+        """Restore the state that `request` names. Raise as the function `restore`."""
+        found = read_database(self.settings.names, self.api)
+        if found is None or _is_unfinished(found):
+            return self._restore_lost(found, request)
+        if request.time is not None:
+            moment = check_moment(request.time, found)
+            self.progress(f"restoring {self.database} of {show_time(moment)}")
+            self._wait_until_quiet(self._stop())
+            copied = self._copy(
+                DatabaseDocuments(self.api, self._path(self.database), moment, self.root)
+            )
+            return self._finish(copied, is_new_store=False)
+        if not request.source:
+            raise RestoreFailed(
+                f"the database {self.database} exists, so nothing was changed: choose what to "
+                "restore with --time MOMENT, or with --from and the name of a backup"
+            )
+        backup = choose_backup(self.settings.names, self.api, request.source)
+        self.progress(f"restoring the backup of {backup['snapshotTime']}")
+        quiet_at = self._stop()
+        temporary = self._restore_temporary(backup)
+        self._wait_until_quiet(quiet_at)
+        copied = self._copy(DatabaseDocuments(self.api, self._path(temporary), root=self.root))
+        return self._finish(copied, is_new_store=False, temporary=temporary)
+
+    def _path(self, database: str) -> str:
+        """Return the path of a database of the project."""
+        return f"projects/{self.settings.project}/databases/{database}"
+
+    def _restore_lost(
+        self, found: Mapping[str, Any] | None, request: RestoreRequest
+    ) -> RestoreReport:
+        """Restore a backup of the lost database under the database's name, or continue a restore.
+
+        Raise RestoreFailed and GoogleError.
+        """
+        if request.time is not None:
+            raise RestoreFailed(
+                f"--time is {show_time(request.time)}: the database {self.database} is lost, and "
+                "with it its point-in-time recovery; without --time, the newest backup is restored"
+            )
+        begun = _source_backup(found) if found else ""
+        if begun and request.source and begun != request.source:
+            raise RestoreFailed(
+                f"--from is {request.source}: the database {self.database} is being restored from "
+                f"{begun}; finish with this backup first"
+            )
+        quiet_at = self._stop()
+        if not found:
+            backup = choose_backup(self.settings.names, self.api, request.source)
+            self.progress(f"restoring the backup of {backup['snapshotTime']}")
+        with self.steps.step(f"restoring the database {self.database}"):
+            operation = "" if found else self._start(backup, self.database)
+            self._wait(self.database, operation)
+        with self.steps.step("deleting the triggers of the lost database"):
+            for trigger in TRIGGERS:
+                self._delete(trigger_url(self.settings.names, trigger))
+        self._wait_until_quiet(quiet_at)
+        report = self._finish(_NOTHING, is_new_store=True)
+        self._set_up()
+        return report
+
+    def _stop(self) -> float:
+        """Stop all functions, and return the time of the clock after which no function runs."""
+        return self.clock.seconds() + stop_functions(self.settings, self.api, self.progress)
+
+    def _wait_until_quiet(self, quiet_at: float) -> None:
+        """Wait until the last request that a function had begun before the stop must have ended."""
+        left = quiet_at - self.clock.seconds()
+        if left > 0:
+            with self.steps.step("waiting for the end of requests that had begun"):
+                self.clock.sleep(left)
+
+    def _restore_temporary(self, backup: Mapping[str, Any]) -> str:
+        """Restore a backup into the temporary database, and return the database's name.
+
+        A restore that an earlier call started is continued.
+        """
+        name = temporary_database(self.database, backup["name"])
+        with self.steps.step(f"restoring into the temporary database {name}"):
+            has_begun = read_database(self.settings.names, self.api, name) is not None
+            self._wait(name, "" if has_begun else self._start(backup, name))
+        return name
+
+    def _start(self, backup: Mapping[str, Any], database: str) -> str:
+        """Start the restore of a backup, and return Google's operation."""
+        key = self.settings.kms_key or ""
+        return restore_backup(self.settings.names, self.api, backup, database, key)
+
+    def _wait(self, database: str, operation: str) -> None:
+        """Wait until a database has been restored.
+
+        Without `operation`, wait for the operations that an earlier call started.
+        """
+        url = f"{database_url(self.settings.names, database)}/operations"
+        pending = [operation] if operation else self._pending(url)
+        for name in pending:
+            text = f"Firestore has been restoring {database}"
+            wait_for_operation(self.api, name, self.clock, self.progress, text)
+
+    def _pending(self, url: str) -> list[str]:
+        """Return the names of the operations at a URL that have not ended."""
+        listed = self.api.call("GET", url).get("operations", ())
+        return [operation["name"] for operation in listed if not operation.get("done")]
+
+    def _copy(self, source: DatabaseDocuments) -> CopyReport:
+        """Make the cluster's database equal to `source`, and keep the used ids."""
+        with self.steps.step(f"copying the differences into the database {self.database}"):
+            path = self._path(self.database)
+            target = DatabaseDocuments(self.api, path, root=self.root)
+            copied = copy_rows(source.read(), target)
+            with self.open_table(self.database) as table:
+                keep_used_ids(
+                    table, {item.key.sort: counter_value(item) for item in copied.counters}
+                )
+        written, deleted = count_text(copied.written, "row"), count_text(copied.deleted, "row")
+        self.progress(f"{written} written, {deleted} deleted, {copied.unchanged} unchanged")
+        return copied
+
+    def _finish(
+        self, copied: CopyReport, *, is_new_store: bool, temporary: str = ""
+    ) -> RestoreReport:
+        """Begin a new incarnation, remove the temporary database and start the functions."""
+        with (
+            self.steps.step("beginning a new incarnation"),
+            self.open_table(self.database) as table,
+        ):
+            # After a copy, the counters are those of the lost state, so no id need be skipped.
+            given = None if is_new_store else read_next_ids(table)
+            restarted = begin_incarnation(Engine(table, now_ms), given, self.progress)
+        if temporary:
+            # Before the start: a later call would copy the temporary database again.
+            with self.steps.step(f"deleting the temporary database {temporary}"):
+                self._delete(database_url(self.settings.names, temporary))
+                while read_database(self.settings.names, self.api, temporary) is not None:
+                    self.clock.sleep(LOOK_SECONDS)
+        with self.steps.step("starting the functions"):
+            start_functions(self.settings, self.api, self.progress)
+        return _report(copied, restarted, is_new_store=is_new_store)
+
+    def _set_up(self) -> None:
+        """Set the recovery and the protection, which also marks the restore as finished."""
+        state = "ENABLED" if self.settings.protect else "DISABLED"
+        body = {
+            "pointInTimeRecoveryEnablement": _RECOVERS,
+            "deleteProtectionState": f"DELETE_PROTECTION_{state}",
+        }
+        url = f"{database_url(self.settings.names)}?updateMask={','.join(body)}"
+        self.api.call("PATCH", url, body)
+
+    def _delete(self, url: str) -> None:
+        """Delete the resource at a URL; do nothing for a missing resource."""
+        try:
+            self.api.call("DELETE", url)
+        except GoogleError as error:
+            if error.status != NOT_FOUND:
+                raise
+
+
+def _source_backup(database: Mapping[str, Any]) -> str:
+    """Return the name of the backup that a database was restored from; "" for any other."""
+    return str(database.get("sourceInfo", {}).get("backup", {}).get("backup", ""))
+
+
+def _is_unfinished(database: Mapping[str, Any]) -> bool:
+    """Return whether a restore from a backup has not finished."""
+    recovers = database.get("pointInTimeRecoveryEnablement") == _RECOVERS
+    return bool(_source_backup(database)) and not recovers
+
+
+def _report(copied: CopyReport, restarted: RestartReport, *, is_new_store: bool) -> RestoreReport:
+    """Return the report of a finished restore."""
+    return RestoreReport(
+        written=copied.written,
+        deleted=copied.deleted,
+        experiments=restarted.experiments,
+        agents=len(restarted.agents),
+        incarnation=restarted.incarnation,
+        is_new_store=is_new_store,
+    )
