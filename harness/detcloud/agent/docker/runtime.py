@@ -139,12 +139,9 @@ class DockerRuntime:
                 request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
             )
         directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
-        network = container_environment(
-            assignment.threads,
-            os.environ,
-            has_authorities=self._rules.authorities is not None,
-        )
-        base = {**network, **kernel_variables(kernels)}
+        has_file = self._rules.authorities is not None
+        given = container_environment(assignment.threads, os.environ, has_authorities=has_file)
+        base = {**given, **kernel_variables(kernels)}
         if image.python_path:
             base["PYTHONPATH"] += f":{image.python_path}"
         mount = data_layer_mount(assignment.config)
