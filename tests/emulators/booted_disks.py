@@ -38,6 +38,7 @@ for flag in flags:
 for name in ("--retry", "--retry-delay", "--max-time"):
     parser.add_argument(name, type=int, default=0)
 parser.add_argument("-X", default="GET")
+parser.add_argument("--noproxy", choices=["*"])
 parser.add_argument("-H", action="append", default=[])
 parser.add_argument("-o", "--output", dest="o")
 parser.add_argument("--dump-header", choices=["-"])

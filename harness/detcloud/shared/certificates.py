@@ -129,8 +129,7 @@ def _write_bundle(folder: Path, own: Path, environment: Mapping[str, str]) -> Pa
     """
     import tempfile
 
-    system = _system_file(environment)
-    parts = [path.read_bytes() for path in (system, own) if path is not None]
+    parts = [_system_authorities(environment), own.read_bytes()]
     folder.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=folder)
     new = Path(name)
@@ -144,25 +143,20 @@ def _write_bundle(folder: Path, own: Path, environment: Mapping[str, str]) -> Pa
         raise
 
 
-def _system_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the file with the authorities that this process trusts by default, or None.
+def _system_authorities(environment: Mapping[str, str]) -> bytes:
+    """Return the authorities that this process trusts by default, in PEM form.
 
-    SSL_CERT_FILE precedes the system's file, and the system's file precedes certifi's.
+    SSL_CERT_FILE precedes the system's file. Without a file, the system's store is read.
     """
-    from ssl import get_default_verify_paths
+    from ssl import DER_cert_to_PEM_cert, create_default_context, get_default_verify_paths
 
-    named = environment.get("SSL_CERT_FILE")
-    if named and Path(named).name != BUNDLE_FILE and Path(named).is_file():
-        return Path(named)
-    default = get_default_verify_paths().openssl_cafile
-    for path in (default, *_SYSTEM_FILES):
-        if Path(path).is_file():
-            return Path(path)
-    try:
-        from certifi import where
-    except ImportError:
-        return None
-    return Path(where())
+    named = environment.get("SSL_CERT_FILE", "")
+    own = named if Path(named).name != BUNDLE_FILE else ""
+    for path in (own, get_default_verify_paths().openssl_cafile, *_SYSTEM_FILES):
+        if path and Path(path).is_file():
+            return Path(path).read_bytes()
+    stored = create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(DER_cert_to_PEM_cert, stored)).encode()
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path:
