@@ -387,7 +387,7 @@ class FakeCloud:
         return self._with_sampled_end(machine)
 
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
-        """Return the machine with an end, if it gets one of these ends, or unchanged.
+        """Return the machine with the end that a rule draws, or unchanged without an end.
 
         - `rules.vanishes_share` of all machines vanish after `rules.vanish_ms`, without a notice.
         - Every spot machine that does not vanish is interrupted (`_with_interruption`), if

@@ -134,7 +134,7 @@ class GoogleApi:
         self._url = root
 
     def close(self) -> None:
-        """Close idle connections now, and busy connections after their requests.
+        """Close idle connections now, and busy connections after the present requests.
 
         Later calls open new connections.
         """
