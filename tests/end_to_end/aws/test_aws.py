@@ -144,6 +144,10 @@ def test_deleted_experiment_leaves_no_objects_in_the_buckets(
         for bucket, below in (("checkpoints", f"{experiment}/"), ("objects", f"logs/{trial}/")):
             listed = store.list_objects_v2(Bucket=deployment.outputs[bucket], Prefix=below)
             found += [content["Key"] for content in listed.get("Contents", ())]
+            # The bucket of checkpoints keeps versions, which the collector deletes for good.
+            listed = store.list_object_versions(Bucket=deployment.outputs[bucket], Prefix=below)
+            found += [item["Key"] for item in listed.get("Versions", ())]
+            found += [item["Key"] for item in listed.get("DeleteMarkers", ())]
         return found
 
     assert remaining_keys()
