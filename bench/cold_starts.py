@@ -19,6 +19,7 @@ TARGETS_MS: Mapping[str, int | None] = {
     "api": API_MS_MAX,
     "advance": STREAM_MS_MAX,
     "tick": STREAM_MS_MAX,
+    "wake": STREAM_MS_MAX,
     "tick, where a pool has work": None,
     "spot_notice": None,
     "checkpoint_gc": None,
@@ -29,6 +30,7 @@ MAKES = {
     "api": "",
     "advance": "cluster.engine",
     "tick": "cluster.engine; cluster.provisioner",
+    "wake": "cluster.engine; cluster.provisioner",
     "tick, where a pool has work": (
         "cluster.engine; cluster.provisioner;"
         " from provisioner.clouds.aws import ec2_api, provider;"

@@ -20,7 +20,7 @@ from infra.aws.functions import SIZES
 # Maximal percent of the machines' bill, by type and trials per machine.
 SHARES_MAX = (("g4dn.xlarge", 1, 1.2), ("g5.12xlarge", 1, 0.15), ("g5.12xlarge", 4, 0.2))
 SMALLEST = "g4dn.xlarge"
-IDLE_DOLLARS_MAX = 0.8
+IDLE_DOLLARS_MAX = 1.0
 TICKS_PER_DAY = 1440
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 MACHINES = 1_000

@@ -91,7 +91,10 @@ def gcp_costs(scale: Scale) -> Iterator[Row]:
     invocations = used.invocations.total() * TICKS_PER_DAY / minutes
     yield row_without_target("invocations a day, idle, Google Cloud", invocations, "calls")
     ticks = list_price_dollars(used) * 60 / minutes * prices.HOURS_PER_MONTH
-    alarms = vision_stack().conditions * prices.ALARM_CONDITION
+    stack = vision_stack()
+    alarms = stack.conditions * prices.ALARM_CONDITION
+    # Each condition about a metric reads a single sum.
+    alarms += stack.metric_conditions * prices.SERIES_READS_PER_MONTH * prices.SERIES_READ
     rest = prices.SCHEDULER_JOB + IMAGES_GB * prices.IMAGE_GB
     beside = f"ticks {ticks:.2f}, alarms {alarms:.2f}, the minute's job and images {rest:.2f} $"
     total = ticks + alarms + rest
@@ -130,6 +133,8 @@ class StackSizes:
 
     gibibytes: Mapping[str, float]
     conditions: int
+    metric_conditions: int
+    """The number of alarm conditions about metrics, not about logs."""
 
 
 @cache
@@ -142,7 +147,9 @@ def vision_stack() -> StackSizes:
         for name, item in found.inputs_of("cloudrunv2/service").items()
     }
     alarms = found.inputs_of("monitoring/alertPolicy").values()
+    conditions = [condition for alarm in alarms for condition in alarm["conditions"]]
     return StackSizes(
         {name: int(memory[:-2]) / _MEMORY_UNITS[memory[-2:]] for name, memory in memories.items()},
-        sum(len(alarm["conditions"]) for alarm in alarms),
+        len(conditions),
+        sum("conditionThreshold" in condition for condition in conditions),
     )

@@ -42,7 +42,12 @@ def main() -> int:
     listener = open_listener(0)
     home.checkpoints.mkdir(exist_ok=True)
     cluster = build_embedded_cluster(home, USER)
-    ticker = TickThread(cluster.cluster.engine, cluster.cluster.collector, cluster.mark.advance)
+    ticker = TickThread(
+        cluster.cluster.engine,
+        cluster.cluster.collector,
+        cluster.cluster.check_alarms,
+        cluster.mark.advance,
+    )
     url = f"http://{HOST}:{listener.getsockname()[1]}"
 
     def announce() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.storage_credentials import CredentialIssuer
     from control_plane.agents.trial_grants import TrialGrants
+    from control_plane.alarms.notifications import Notifier
     from control_plane.config.storage import CheckpointStorage
     from control_plane.fleet.notices import InstanceNotice
     from control_plane.objects.signing import HmacUrlSigner
@@ -131,6 +132,18 @@ class Adapters(ABC):
 
         "", the default, on a host without a deployment.
         """
+        return ""
+
+    @property
+    def notifier(self) -> Notifier:
+        """The way in which notifications of alarms leave the cluster. The log, by default."""
+        from control_plane.alarms.notifications import LogNotifier
+
+        return LogNotifier()
+
+    @property
+    def runbook_url(self) -> str:
+        """The URL of the team's copy of the runbook. "", the default, without a copy."""
         return ""
 
     @property

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from control_plane.access.tokens import StaticTokens
     from control_plane.agents.service import AgentService
+    from control_plane.alarms.watch import AlarmWatch
     from control_plane.checkpoint_gc.collector import Collector
     from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter
     from control_plane.checkpoint_gc.stores import Stores
@@ -157,6 +158,26 @@ class Cluster:
             Reconciler(table, pools, provider, cluster_id, clock, adapters.random, notices),
             OrphanCleaner(table, provider, cluster_id, clock),
         )
+
+    @cached_property
+    def alarm_watch(self) -> AlarmWatch:
+        """The check of the cluster's alarms."""
+        from control_plane.alarms.watch import AlarmWatch
+
+        adapters = self.adapters
+        return AlarmWatch(self.engine, adapters.notifier, adapters.cluster_id, adapters.runbook_url)
+
+    def check_alarms(self, late_ms: int | None) -> None:
+        """Check the cluster's alarms with the thresholds of the cluster configuration.
+
+        Raises ChecksFailed, TableError, and ValueError if the stored thresholds are not valid.
+
+        Args:
+            late_ms: the time that the oldest late message had waited; None if unknown.
+        """
+        from control_plane.queries.cluster_configuration import alarm_settings
+
+        self.alarm_watch.check(alarm_settings(self.engine.table), late_ms)
 
     @cached_property
     def services(self) -> Services:

@@ -4,6 +4,8 @@ import time
 
 # The time that a function reserves to finish the current commit and to answer.
 RESERVE_MS = 5_000
+# After this time, unfinished work for a new row is left to the tick of each minute.
+TAKEOVER_MS = 60_000
 
 
 def now_ms() -> int:

@@ -91,6 +91,11 @@ class DeployedAdapters(Adapters):
 
         return StaticTokens({read_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
+    @property
+    def runbook_url(self) -> str:
+        """The URL of the team's copy of the runbook, from DETCLOUD_RUNBOOK_URL; "" if unset."""
+        return os.environ.get("DETCLOUD_RUNBOOK_URL", "")
+
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return the notices in the state table, which agents and the cloud's events reported.
 

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 # An audit runs less often than the recovery of mail, because it reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
+MINUTES_PER_ALARMS = 5
 MINUTES_PER_LOST_AGENTS = 20
 # Deleting expired rows is not urgent, and each pass reads the index once for each shard.
 MINUTES_PER_EXPIRY = 60
@@ -59,7 +60,7 @@ class TickSteps:
 
         The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
         start the functions for suggestions and deletions, audit pools, delete the records of lost
-        agents, provision, and terminate orphans.
+        agents, check alarms, provision, and terminate orphans.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
@@ -67,9 +68,13 @@ class TickSteps:
         cluster = self._cluster
         maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
 
+        late_ms: int | None = None
+
         def recover_mail() -> None:
+            nonlocal late_ms
             minute = cluster.adapters.clock() // MINUTE_MS
             driven = maintenance.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
+            late_ms = driven.late_ms
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def terminate_orphans() -> None:
@@ -86,6 +91,7 @@ class TickSteps:
             Step("collection", self._start_collect_function),
             Step("audit", maintenance.audit_pools, MINUTES_PER_AUDIT),
             Step("lost agents", maintenance.forget_lost_agents, MINUTES_PER_LOST_AGENTS),
+            Step("alarms", lambda: cluster.check_alarms(late_ms), MINUTES_PER_ALARMS),
             # The steps that call a cloud are last, because a slow cloud may use up the time.
             self.provisioning,
             Step("orphan cleanup", terminate_orphans),

@@ -51,7 +51,8 @@ def serve(
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    tick_thread = TickThread(cluster.engine, cluster.collector, embedded.mark.advance)
+    checks = cluster.check_alarms, embedded.mark.advance
+    tick_thread = TickThread(cluster.engine, cluster.collector, *checks)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 

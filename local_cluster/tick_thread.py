@@ -20,6 +20,7 @@ LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 TICKS_PER_BUDGET = 10
 TICKS_PER_FORGETTING = 1200
+TICKS_PER_ALARMS = 300
 TICKS_PER_MARK = 60
 # Limits the delay of the next pass over the leases, which is due every few seconds.
 REDRIVE_BUDGET_MS = 3_000
@@ -31,19 +32,26 @@ class TickThread:
     - Each second: retry mail and timers that are due, and delete data that the collector finds due,
       such as old checkpoints.
     - Every 5 s: mark silent agents as lost. Every 10 s: compare costs with budgets.
-    - Every 30 s: audit the pools. Every 20 minutes: delete the records of agents that were lost
-      more than a day ago.
+    - Every 30 s: audit the pools. Every five minutes: check the alarms, which are logged. Every 20
+      minutes: delete the records of agents that were lost more than a day ago.
 
     An error is logged and skips the rest of the tick.
 
     Args:
+        check_alarms: checks the alarms, given the time in ms that the oldest late message had
+            waited.
         advance_mark: called every minute to advance the mark of the state (`StateMark`), a number
             by which a later server detects an older copy of the state.
     """
 
     def __init__(
-        self, engine: Engine, collector: Collector, advance_mark: Callable[[], None]
+        self,
+        engine: Engine,
+        collector: Collector,
+        check_alarms: Callable[[int], None],
+        advance_mark: Callable[[], None],
     ) -> None:
+        self._check_alarms = check_alarms
         self._advance_mark = advance_mark
         self._maintenance = Maintenance(engine)
         self._collector = collector
@@ -71,13 +79,15 @@ class TickThread:
                 # Leases come before the mail, because the mail may use up the time of the tick.
                 if ticks % TICKS_PER_LEASE_PASS == 0:
                     self._maintenance.mark_lost_agents(LEASE_PASS_MS)
-                self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
+                driven = self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
                 if ticks % TICKS_PER_AUDIT == 0:
                     self._maintenance.audit_pools()
                 if ticks % TICKS_PER_FORGETTING == 0:
                     self._maintenance.forget_lost_agents()
                 if ticks % TICKS_PER_BUDGET == 0:
                     self._maintenance.check_budgets()
+                if ticks % TICKS_PER_ALARMS == 0:
+                    self._check_alarms(driven.late_ms)
                 if ticks % TICKS_PER_MARK == 0:
                     self._advance_mark()
                 self._collector.collect()

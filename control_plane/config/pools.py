@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from control_plane.config import master_fields
+from control_plane.config.alarms import Alarms
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
@@ -246,6 +247,8 @@ class ClusterConfig(Section):
     """The largest number of files of checkpoints, logs and TensorBoard that the cluster deletes per
     second, over all experiments. If a store asks for fewer requests, the cluster deletes fewer.
     """
+    alarms: Alarms = Field(default_factory=Alarms)
+    """The thresholds of the cluster's alarms; see Alarms."""
 
     @field_validator("resource_pools")
     @classmethod

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from control_plane.config import environment, pools, providers, resources, storage, training
+from control_plane.config.alarms import Alarms
 from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
@@ -27,6 +28,7 @@ from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
+from control_plane.config.spelled_types import SPELLED_OUT
 from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.field_types import Length
 from control_plane.searchers.options import OptionGroup
@@ -173,30 +175,6 @@ TYPES: Final[Mapping[str, str]] = {
     "dict[str, Port]": "map of ports",
     "Any": "any",
 }
-SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
-    ("Resources", "weight"): "number > 0",
-    ("Resources", "priority"): "integer 1 to 99",
-    ("Resources", "shm_size"): "bytes, or a size",
-    ("Resources", "devices"): "list of maps or strings",
-    ("Device", "mode"): "letters of `rwm`",
-    ("Environment", "image"): "string, or map",
-    ("Environment", "environment_variables"): "list of strings, or map",
-    ("Reproducibility", "experiment_seed"): "integer 0 to 2147483647",
-    ("Log", "base"): "number > 0",
-    ("Categorical", "vals"): "list",
-    ("ClusterConfig", "resource_pools"): "list of maps",
-    ("ClusterConfig", "checkpoint_endpoints"): "list of URLs",
-    ("ClusterConfig", "page_origins"): "list of origins",
-    ("ClusterConfig", "checkpoint_deletions_per_second"): "integer 1 to 10000",
-    ("PoolFields", "budget"): "number > 0",
-    ("Scheduler", "default_priority"): "integer 1 to 99",
-    ("TaskContainerDefaults", "devices"): "list of maps or strings",
-    ("Provider", "max_instances"): "integer >= 1",
-    ("Provider", "on_demand_base"): "number 0 to 1",
-    ("OfferingConfig", "price_per_hour"): "number >= 0",
-}
-"""The texts of types by class and field, for annotations without a name."""
-
 CHOSEN_BY_CHECK: Final = frozenset({"experiment_seed", "searcher"})
 """Fields with a placeholder as the default in the model, which a check replaces."""
 
@@ -251,6 +229,12 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`task_container_defaults` of a pool. They take precedence over the cluster's defaults. "
         "The configurations of experiments take precedence over both.",
         TaskContainerDefaults,
+    ),
+    (
+        "Alarms",
+        "`alarms`: when the cluster raises its own [alarms](runbook/README.md). The tick checks "
+        "the alarms every five minutes.",
+        Alarms,
     ),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),

@@ -15,6 +15,7 @@ from control_plane.engine.head import PARTS
 from control_plane.engine.mailbox import (
     DUE_MS_MAX,
     MAIL,
+    TICKS_PER_MS,
     TIMERS,
     MailboxRow,
     postponement,
@@ -134,6 +135,24 @@ def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
     for row in filter(_is_timer, future):
         _put_off_timer(engine, row, now_ms, from_now=True)
     return _overdue_mail(row for row in future if not _is_timer(row))
+
+
+def waiting_time_ms(late: Iterable[Iterable[MailboxRow]], now_ms: int) -> int:
+    """Return the longest time that a message without attempts has waited, at least 0.
+
+    Timers do not count, because they wait on purpose.
+
+    Args:
+        late: overdue mail and timers of actors.
+        now_ms: the time in epoch ms.
+    """
+    sent_ms = [
+        mail.clock // TICKS_PER_MS
+        for actor_mail in late
+        for mail in actor_mail
+        if not mail.attempts and mail.key.sort.startswith(MAIL)
+    ]
+    return max(0, now_ms - min(sent_ms, default=now_ms))
 
 
 def postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:

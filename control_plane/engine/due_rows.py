@@ -23,6 +23,7 @@ from control_plane.engine.due_index import (
     holds_nothing,
     postpone,
     shards_with_due_rows,
+    waiting_time_ms,
 )
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MailboxRow
@@ -52,6 +53,11 @@ class DueRowCounts:
     """Messages that became dead letters."""
     expired: int = 0
     """Expired rows that were deleted."""
+    late_ms: int = 0
+    """The time that the oldest message had waited for this pass, in ms. 0 without late messages.
+
+    Messages that an earlier pass has attempted do not count.
+    """
 
 
 def process_due_rows(
@@ -98,7 +104,8 @@ def process_due_rows(
     if redrive.failures:
         raise redrive.failures[-1]
     expired = _delete_expired_rows(engine, expiry_shards, until)
-    return DueRowCounts(redrive.redriven, redrive.dead, redrive.expired + expired)
+    expired += redrive.expired
+    return DueRowCounts(redrive.redriven, redrive.dead, expired, redrive.late_ms)
 
 
 def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
@@ -127,7 +134,8 @@ class _Redrive:
     """The retries of a pass: the remaining time, the counts, and the errors of the table.
 
     `redriven` counts the retried rows, `dead` the messages that became dead letters, and `expired`
-    the deleted rows. `failures` are the errors of an unavailable table.
+    the deleted rows. `late_ms` is the longest time that a message has waited. `failures` are the
+    errors of an unavailable table.
 
     Args:
         until: the end of the pass, in seconds of the engine's monotonic clock.
@@ -148,6 +156,7 @@ class _Redrive:
         self.redriven = 0
         self.dead = 0
         self.expired = 0
+        self.late_ms = 0
         self.failures: list[Unavailable] = []
 
     def has_time(self) -> bool:
@@ -169,6 +178,8 @@ class _Redrive:
             late: the overdue mail by actor.
         """
         new_mail = {address: mail for address, mail in late.items() if address not in self._seen}
+        waited_ms = waiting_time_ms(late.values(), self._engine.clock())
+        self.late_ms = max(self.late_ms, waited_ms)
         self._seen.update(new_mail)
         for address, mail in sorted(new_mail.items(), key=most_attempts):
             if not self.has_time():

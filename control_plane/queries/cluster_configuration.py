@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from control_plane.checkpoint_stores.registry import store_type
+from control_plane.config.alarms import Alarms
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.provider_types import PROVIDERS
@@ -72,6 +73,20 @@ def deletion_limit(table: StateTable) -> float:
         "checkpoint_deletions_per_second", DELETIONS_PER_SECOND
     )
     return limit
+
+
+def alarm_settings(table: StateTable) -> Alarms:
+    """Return the configured thresholds of alarms, or else the defaults.
+
+    Fields that a newer version stored are ignored.
+
+    Raises:
+        ValueError: the stored thresholds are not valid.
+    """
+    fields = _shared_fields(table).get("alarms", {})
+    return Alarms.model_validate(
+        {name: value for name, value in fields.items() if name in Alarms.model_fields}
+    )
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:

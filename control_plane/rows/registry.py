@@ -3,6 +3,7 @@
 from control_plane.rows import (
     actor_rows,
     agent_rows,
+    alarm_rows,
     cluster_rows,
     experiment_rows,
     fleet_rows,
@@ -21,6 +22,7 @@ SUBJECTS = {
     "Fleets": fleet_rows.ROW_TYPES,
     "Users": user_rows.ROW_TYPES,
     "The cluster": cluster_rows.ROW_TYPES,
+    "Alarms": alarm_rows.ROW_TYPES,
 }
 """The row types by subject, in the order of docs/state.md."""
 

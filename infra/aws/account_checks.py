@@ -82,12 +82,13 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
 
 
 def reserved_concurrency(settings: Settings) -> int:
-    """Return the total of concurrent runs that the stack reserves for the API, tick and helpers.
+    """Return the total of concurrent runs that the stack reserves for the API, ticks and helpers.
 
-    A setting of -1 reserves nothing; without reserved ticks, the helpers reserve nothing either.
+    The tick and `wake` reserve the setting's number each. A setting of -1 reserves nothing; without
+    reserved ticks, the helpers reserve nothing either.
     """
     ticks = settings.tick_concurrency
-    of_tick = ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
+    of_tick = 2 * ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
     return of_tick + max(0, settings.api_concurrency)
 
 

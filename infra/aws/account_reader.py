@@ -358,7 +358,7 @@ def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
         _reserved_concurrency(clients, settings.names.part(name))
-        for name in ("api", "tick", *INVOKED_BY_TICK)
+        for name in ("api", "tick", "wake", *INVOKED_BY_TICK)
     )
     return Concurrency(
         limits["ConcurrentExecutions"], limits["UnreservedConcurrentExecutions"], here

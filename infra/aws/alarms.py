@@ -1,6 +1,7 @@
-"""The stack's alarms, and the topic for notifications.
+"""The alarms that AWS evaluates, and the topic for the notifications of all alarms.
 
-Only four alarms on five metrics exist, because each metric of an alarm costs 0.10 $ a month.
+Only five alarms on six metrics exist, because each metric of an alarm costs 0.10 $ a month
+(decision 115). The tick publishes the cluster's own alarms to the same topic.
 """
 
 import json
@@ -9,7 +10,9 @@ from typing import Any
 
 import pulumi_aws as aws
 
+from infra.alarm_texts import describe_alarm
 from infra.aws import policies
+from infra.aws.events import RULES
 from infra.aws.scope import Scope
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -20,31 +23,35 @@ ERROR_LINES = (
     ' ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
 )
 FIVE_MINUTES = 300
-ITERATOR_AGE_MS_MAX = 60_000
+# A single failure is an error line of the API. More are an outage.
+FAILED_REQUESTS_MAX = 4
 
 
 def make_dead_letters(scope: Scope) -> Any:
     """Create and return the queue for records and events that functions failed to process.
 
-    The queue keeps messages for 14 days.
+    The queue keeps messages for 14 days. The rules of RULES may send events to it.
     """
     return aws.sqs.Queue(
         "dead-letters",
         name=scope.names.part("dead_letters"),
         message_retention_seconds=14 * 24 * 3600,
         sqs_managed_sse_enabled=True,
+        policy=json.dumps(policies.dead_letters(scope.names, RULES)),
         tags=scope.tags(),
         opts=scope.options(),
     )
 
 
-def make_alarms(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], table: Any) -> Any:
+def make_alarms(
+    scope: Scope, dead_letters: Any, functions: Mapping[str, Any], table: Any, api: Any
+) -> Any:
     """Create the alarms and the topic for notifications, and return the topic.
 
-    The alarms fire at a dead letter, an error line in a log, a stream lag above
-    ITERATOR_AGE_MS_MAX and a throttled request of the table. Subscribe the setting `alarm_email`
-    to the topic. With the setting `monthly_budget`, also create a budget. `functions` maps names
-    to function resources.
+    The alarms fire at a dead letter, an error line in a log, more than FAILED_REQUESTS_MAX failed
+    requests of the API, a throttled request of the table, and ten minutes without a tick. Subscribe
+    the setting `alarm_email` to the topic. With the setting `monthly_budget`, also create a budget.
+    `functions` maps names to function resources.
     """
     topic = _make_topic(scope)
     metrics = {
@@ -52,19 +59,48 @@ def make_alarms(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], t
             "AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", QueueName=dead_letters.name
         ),
         "errors": _error_metric(scope, functions),
-        "lag": _metric(
-            "AWS/Lambda", "IteratorAge", "Maximum", FunctionName=functions["advance"].name
-        ),
+        # HTTP APIs call the metric 5xx. The API answers 503 also while its function is throttled.
+        "api": _metric("AWS/ApiGateway", "5xx", "Sum", ApiId=api.id),
     }
-    thresholds = {"lag": ITERATOR_AGE_MS_MAX}
+    thresholds = {"api": FAILED_REQUESTS_MAX}
     for name, metric in metrics.items():
         _make_alarm(
             scope, name, topic, threshold=thresholds.get(name, 0), period=FIVE_MINUTES, **metric
         )
     _make_alarm(scope, "throttles", topic, threshold=0, metric_queries=_throttle_queries(table))
+    _make_minute_alarm(scope, topic, functions["tick"])
     if scope.settings.monthly_budget:
         _make_budget(scope, topic)
     return topic
+
+
+def _make_minute_alarm(scope: Scope, topic: Any, tick: Any) -> None:
+    """Create the alarm about two periods of five minutes without any run of the tick.
+
+    Throttled calls do not count as runs. FILL counts a period without data as zero at once;
+    `breaching` alone would first use older data of CloudWatch's evaluation range.
+    """
+    invocations = {
+        "namespace": "AWS/Lambda",
+        "metric_name": "Invocations",
+        "dimensions": {"FunctionName": tick.name},
+        "stat": "Sum",
+        "period": FIVE_MINUTES,
+    }
+    filled = {"id": "runs", "expression": "FILL(invocations, 0)", "label": "ticks"}
+    _make_alarm(
+        scope,
+        "minute",
+        topic,
+        threshold=1,
+        comparison_operator="LessThanThreshold",
+        evaluation_periods=2,
+        treat_missing_data="breaching",
+        metric_queries=[
+            {"id": "invocations", "metric": invocations},
+            {**filled, "return_data": True},
+        ],
+    )
 
 
 def _make_topic(scope: Scope) -> Any:
@@ -140,14 +176,19 @@ def _metric(namespace: str, name: str, statistic: str, **dimensions: Any) -> dic
 def _make_alarm(scope: Scope, name: str, topic: Any, **settings: Any) -> None:
     """Create an alarm that notifies `topic` once a value exceeds the threshold.
 
-    Missing values do not trigger the alarm. `settings` has the threshold and the metric.
+    Missing values do not trigger the alarm. `settings` has the threshold and the metric, and may
+    replace the other arguments.
     """
+    arguments = {
+        "comparison_operator": "GreaterThanThreshold",
+        "evaluation_periods": 1,
+        "treat_missing_data": "notBreaching",
+    }
+    settings = {**arguments, **settings}
     aws.cloudwatch.MetricAlarm(
         name,
         name=scope.names.part(name),
-        comparison_operator="GreaterThanThreshold",
-        evaluation_periods=1,
-        treat_missing_data="notBreaching",
+        alarm_description=describe_alarm(name, scope.names.cluster, scope.settings.runbook_url),
         alarm_actions=[topic.arn],
         tags=scope.tags(),
         opts=scope.options(),

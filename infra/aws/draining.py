@@ -1,7 +1,7 @@
 """Terminates a cluster's instances before the stack is removed.
 
-The tick is stopped first, so that nothing launches again. Launch templates, which the cluster
-created at run time, are deleted too.
+The tick and `wake` are stopped first, so that nothing launches again. Launch templates, which the
+cluster created at run time, are deleted too.
 """
 
 import botocore.exceptions as sdk
@@ -21,6 +21,8 @@ from infra.drain_clock import Clock
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
+# The functions that launch instances.
+LAUNCHING = ("tick", "wake")
 _MISSING = frozenset({"ResourceNotFoundException"})
 
 
@@ -97,20 +99,29 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 
 
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
-    """Set the tick's reserved concurrency to 0, so that no tick starts any more.
+    """Set the reserved concurrency of the tick and of `wake` to 0, so that neither starts any more.
 
-    Report the stop to `progress`. Return the seconds after which EC2 lists every instance that a
-    running tick may still launch. Return 0.0, without a report, if the function does not exist.
+    Report each stop to `progress`. Return the seconds after which EC2 lists every instance that a
+    running function may still launch. Return 0.0, without a report, if neither function exists.
     Raise the SDK's errors if AWS refuses.
     """
-    tick = names.part("tick")
+    return max(_stop_function(names, clients, progress, name) for name in LAUNCHING)
+
+
+def _stop_function(names: Names, clients: Clients, progress: Progress, name: str) -> float:
+    """Set a function's reserved concurrency to 0, and report the stop.
+
+    Return the seconds after which EC2 lists every instance that a running call may still launch.
+    Return 0.0, without a report, if the function does not exist. Raise the SDK's other errors.
+    """
+    function = names.part(name)
     try:
         clients("lambda").put_function_concurrency(
-            FunctionName=tick, ReservedConcurrentExecutions=0
+            FunctionName=function, ReservedConcurrentExecutions=0
         )
     except sdk.ClientError as error:
         if error_code(error) in _MISSING:
             return 0.0
         raise
-    progress(f"the function {tick} is stopped and launches no more instances")
-    return SIZES["tick"].seconds_max + VISIBLE_SECONDS
+    progress(f"the function {function} is stopped and launches no more instances")
+    return SIZES[name].seconds_max + VISIBLE_SECONDS

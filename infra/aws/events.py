@@ -16,6 +16,14 @@ from infra.aws.scope import Scope
 EVENTS = "events.amazonaws.com"
 GATHER_SECONDS = 2
 HOUR = 3600
+# Lambda repeats a failed minute after a minute, and the run may take another.
+MINUTE_SECONDS_MAX = 180
+# The rules whose undeliverable events go to the dead-letter queue.
+RULES = ("minute", "warnings")
+# `wake` returns unfinished rows for TAKEOVER_MS, every five seconds. The tick of each minute then
+# continues their work. Only failed rows use up all repetitions.
+WAKE_REPEATS_MAX = 15
+WAKE_SECONDS_MAX = 300
 WARNINGS = (
     "EC2 Spot Instance Interruption Warning",
     "EC2 Instance Rebalance Recommendation",
@@ -51,14 +59,15 @@ def connect_events(
 ) -> None:
     """Create the event sources, rules and retry limits that invoke the functions.
 
-    `functions` maps names to aliases, which are invoked. Failed stream records of `advance` and
+    `functions` maps names to aliases, which are invoked. Failed stream records, failed minutes and
     failed warnings go to the queue `dead_letters`.
     """
     _connect_mail(scope, functions["advance"], roles, table, dead_letters)
-    _connect_intents(scope, functions["tick"], roles, table)
-    _connect_minute(scope, functions["tick"])
+    _connect_intents(scope, functions["wake"], roles, table, dead_letters)
+    _connect_minute(scope, functions["tick"], roles, dead_letters)
     _connect_warnings(scope, functions["spot_notice"], roles, dead_letters)
-    # The tick invokes the functions again within a minute, so Lambda need not retry.
+    # The tick invokes the functions again within a minute, so Lambda need not retry, and an event
+    # that Lambda drops because a run is in progress is not a dead letter.
     for name in INVOKED_BY_TICK:
         _limit_repeats(scope, name, functions[name], 0, 60)
 
@@ -88,31 +97,36 @@ def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_let
     )
 
 
-def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
-    """Let the table's stream invoke the function `tick` for new rows of the types in INTENTS.
+def _connect_intents(scope: Scope, wake: Any, roles: Roles, table: Any, dead_letters: Any) -> None:
+    """Let the table's stream invoke the function `wake` for new rows of the types in INTENTS.
 
     INTENTS is the pattern of the row types that wake the tick. Rows from before the deployment
-    invoke nothing. After two repetitions, a failed batch is left to the next minute's tick.
+    invoke nothing. A batch that failed WAKE_REPEATS_MAX times, or is older than WAKE_SECONDS_MAX,
+    goes to the queue `dead_letters`. The tick of each minute does its work, too.
     """
     aws.lambda_.EventSourceMapping(
         "intents",
         event_source_arn=table.stream_arn,
-        function_name=tick.arn,
+        function_name=wake.arn,
         starting_position="LATEST",
         filter_criteria={"filters": [{"pattern": json.dumps(INTENTS)}]},
         batch_size=100,
         maximum_batching_window_in_seconds=GATHER_SECONDS,
-        # The next minute's tick does the rest.
-        maximum_retry_attempts=2,
-        maximum_record_age_in_seconds=HOUR,
+        maximum_retry_attempts=WAKE_REPEATS_MAX,
+        maximum_record_age_in_seconds=WAKE_SECONDS_MAX,
         function_response_types=["ReportBatchItemFailures"],
+        destination_config={"on_failure": {"destination_arn": dead_letters.arn}},
         tags=scope.tags(),
-        opts=scope.options([roles.granted["tick"]]),
+        opts=scope.options([roles.granted["wake"]]),
     )
 
 
-def _connect_minute(scope: Scope, tick: Any) -> None:
-    """Let a rule invoke the tick every minute. A failed run is not retried."""
+def _connect_minute(scope: Scope, tick: Any, roles: Roles, dead_letters: Any) -> None:
+    """Let a rule invoke the tick every minute.
+
+    A failed run is retried once. Minutes that then failed, or that Lambda could not start within
+    MINUTE_SECONDS_MAX, go to the queue `dead_letters`.
+    """
     rule = aws.cloudwatch.EventRule(
         "minute",
         name=scope.names.part("minute"),
@@ -120,8 +134,8 @@ def _connect_minute(scope: Scope, tick: Any) -> None:
         tags=scope.tags(),
         opts=scope.options(),
     )
-    _make_target(scope, "minute", rule, tick, seconds_max=60)
-    _limit_repeats(scope, "tick", tick, 0, 60)
+    _make_target(scope, "minute", rule, tick, dead_letters, seconds_max=60)
+    _limit_repeats(scope, "tick", tick, 1, MINUTE_SECONDS_MAX, dead_letters, roles)
 
 
 def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters: Any) -> None:
@@ -137,15 +151,17 @@ def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters
         opts=scope.options(),
     )
     # Two minutes after the warning the instance is gone, and the expired lease shows that.
-    _make_target(scope, "warnings", rule, spot_notice, seconds_max=120)
+    _make_target(scope, "warnings", rule, spot_notice, dead_letters, seconds_max=120)
     _limit_repeats(scope, "spot_notice", spot_notice, 2, 120, dead_letters, roles)
 
 
-def _make_target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_max: int) -> None:
+def _make_target(
+    scope: Scope, name: str, rule: Any, function: Any, dead_letters: Any, *, seconds_max: int
+) -> None:
     """Let a rule invoke the alias `function`, and create the permission.
 
-    EventBridge repeats a failed delivery once. An event is dropped after the second failure, or
-    after `seconds_max` without a delivery.
+    EventBridge repeats a failed delivery once. An event goes to the queue `dead_letters` after the
+    second failure, or after `seconds_max` without a delivery.
     """
     aws.cloudwatch.EventTarget(
         name,
@@ -153,6 +169,7 @@ def _make_target(scope: Scope, name: str, rule: Any, function: Any, *, seconds_m
         target_id=name,
         arn=function.arn,
         retry_policy={"maximum_retry_attempts": 1, "maximum_event_age_in_seconds": seconds_max},
+        dead_letter_config={"arn": dead_letters.arn},
         opts=scope.options(),
     )
     make_permission(scope, name, function, EVENTS, rule.arn)

@@ -37,6 +37,7 @@ SIZES = {
     "api": Size(30, 1024),
     "advance": Size(60, 512),
     "tick": Size(60, 512),
+    "wake": Size(60, 512),
     "spot_notice": Size(30, 256),
     "checkpoint_gc": Size(900, 512),
     # A whole processor, because a model of a thousand trials computes for seconds.
@@ -125,12 +126,12 @@ def make_permission(scope: Scope, name: str, alias: Any, service: str, source: A
 def concurrency_of(settings: Settings, name: str) -> int | None:
     """Return the reserved concurrency of a function. -1 and None reserve nothing.
 
-    The API and the tick have the settings' values. Functions that the tick invokes have 1, if the
-    tick reserves any.
+    The API and the tick have the settings' values. `wake` has as many as the tick. Functions that
+    the tick invokes have 1, if the tick reserves any.
     """
     if name == "api":
         return settings.api_concurrency
-    if name == "tick":
+    if name in ("tick", "wake"):
         return settings.tick_concurrency
     # A second concurrent run would do the same work.
     return min(1, settings.tick_concurrency) if name in INVOKED_BY_TICK else None

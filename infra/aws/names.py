@@ -6,7 +6,11 @@ All names contain the cluster's name, so that the stacks of two teams in one acc
 import re
 from dataclasses import dataclass
 
-FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
+FUNCTIONS = ("api", "advance", "tick", "wake", "spot_notice", "checkpoint_gc", "suggest")
+# Functions that run the code of another function, and therefore with its role.
+ROLE_OF = {"wake": "tick"}
+# Functions with a role of their own.
+ROLE_FUNCTIONS = tuple(name for name in FUNCTIONS if name not in ROLE_OF)
 # Functions that the tick invokes on demand.
 INVOKED_BY_TICK = ("checkpoint_gc", "suggest")
 # The alias through which each function is invoked; `detcloud deploy rollback` moves the alias.
@@ -79,6 +83,10 @@ class Names:
     def alarms_arn(self) -> str:
         """The ARN of the topic for notifications of alarms."""
         return self._regional_arn("sns", self.part("alarms"))
+
+    def rule_arn(self, name: str) -> str:
+        """Return the ARN of the EventBridge rule `name`."""
+        return self._regional_arn("events", f"rule/{self.part(name)}")
 
     def function_arn(self, function: str) -> str:
         """Return the ARN of a function, without version and alias."""

@@ -81,13 +81,14 @@ def advance(names: Names) -> Document:
 
 
 def tick(names: Names, network: Network | None, reservations: Sequence[str] = ()) -> Document:
-    """Return the tick's permissions.
+    """Return the permissions of the tick, which `wake` shares.
 
-    The tick may read and write rows, read the stream and the configuration, store the code of
-    agents, and invoke INVOKED_BY_TICK. Failed records may be sent to the dead-letter queue. The
-    tick may launch and terminate this cluster's instances, with all that `instance_management`
-    allows. `network` is the existing network of instances; None for the stack's own network.
-    `reservations` are the capacity reservations of the pools, by id or by the ARN of a group.
+    The functions may read and write rows, read the stream and the configuration, store the code of
+    agents, invoke INVOKED_BY_TICK, and publish notifications of alarms. Failed records and events
+    may be sent to the dead-letter queue. The functions may launch and terminate this cluster's
+    instances, with all that `instance_management` allows. `network` is the existing network of
+    instances; None for the stack's own network. `reservations` are the capacity reservations of
+    the pools, by id or by the ARN of a group.
     """
     return make_document(
         *_rows(names),
@@ -99,6 +100,7 @@ def tick(names: Names, network: Network | None, reservations: Sequence[str] = ()
         make_statement(
             "Wake", ["lambda:InvokeFunction"], [*map(names.live_function_arn, INVOKED_BY_TICK)]
         ),
+        make_statement("NotifyOfAlarms", ["sns:Publish"], [names.alarms_arn]),
         *instance_management(names, network, reservations),
     )
 
@@ -226,10 +228,10 @@ def sessions() -> Statement:
     return make_statement("Sessions", SESSION_ACTIONS, ["*"])
 
 
-def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
-    """Return the statements for writing a function's logs, and X-Ray traces if `is_traced`."""
-    group = names.log_group_arn(function)
-    log = make_statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
+def logs(names: Names, functions: Sequence[str], *, is_traced: bool) -> list[Statement]:
+    """Return the statements for writing functions' logs, and X-Ray traces if `is_traced`."""
+    groups = [f"{names.log_group_arn(function)}:*" for function in functions]
+    log = make_statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], groups)
     # These actions accept no resource in a policy.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
     return [log, *([make_statement("Trace", actions, ["*"])] if is_traced else [])]
@@ -268,6 +270,20 @@ def alarms(names: Names) -> Document:
     own = {"StringEquals": {"aws:SourceAccount": names.account}}
     return make_document(
         make_statement("Tell", ["sns:Publish"], [names.alarms_arn], own, Principal=services)
+    )
+
+
+def dead_letters(names: Names, rules: Sequence[str]) -> Document:
+    """Return the queue policy that lets the EventBridge rules `rules` send undeliverable events."""
+    arns = [names.rule_arn(rule) for rule in rules]
+    return make_document(
+        make_statement(
+            "KeepEvents",
+            ["sqs:SendMessage"],
+            [names.dead_letters_arn],
+            {"ArnEquals": {"aws:SourceArn": arns}},
+            Principal={"Service": "events.amazonaws.com"},
+        )
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws import key_policies, policies, trial_policies
-from infra.aws.names import FUNCTIONS
+from infra.aws.names import FUNCTIONS, ROLE_FUNCTIONS, ROLE_OF
 from infra.aws.policy_statements import Document, add_statements
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
@@ -19,7 +19,7 @@ class Roles:
     """The roles of a stack, as resources."""
 
     functions: Mapping[str, Any]
-    """The role of each function, by the function's name."""
+    """The role of each function, by the function's name. ROLE_OF lists the shared roles."""
     granted: Mapping[str, Any]
     """The policy of each function's role, which must exist before the function runs."""
     storage: Any
@@ -53,11 +53,12 @@ def make_roles(
         "suggest": policies.suggest(names),
     }
     trust = policies.service_trust("lambda.amazonaws.com")
-    functions = {name: _make_role(scope, name, trust) for name in FUNCTIONS}
+    functions = {name: _make_role(scope, name, trust) for name in ROLE_FUNCTIONS}
     key = settings.kms_key
     granted = {}
     for name, role in functions.items():
-        more = policies.logs(names, name, is_traced=settings.tracing)
+        users = [user for user in FUNCTIONS if ROLE_OF.get(user, user) == name]
+        more = policies.logs(names, users, is_traced=settings.tracing)
         more += key_policies.key_use(names, key) if key else []
         more += key_policies.disk_encryption(names, key) if key and name == "tick" else []
         granted[name] = _make_policy(scope, name, role, add_statements(documents[name], more))
@@ -91,6 +92,8 @@ def make_roles(
     if settings.image_repositories:
         pull = _make_role(scope, "pull", api_trust, after=functions["api"])
         _make_policy(scope, "pull", pull, trial_policies.pulls(settings.image_repositories))
+    for name, owner in ROLE_OF.items():
+        functions[name], granted[name] = functions[owner], granted[owner]
     return Roles(functions, granted, storage, instance, profile, data, pull)
 
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from infra import machine_network
+from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.aws import company_settings as company
 from infra.aws import copy_settings, trial_settings
 from infra.aws.copy_settings import Copies
@@ -86,9 +87,17 @@ class Settings:
     api_concurrency: int = -1
     """The concurrent runs reserved for the API; -1 reserves none and sets no limit."""
     tick_concurrency: int = 2
-    """The concurrent runs reserved for the tick; -1 reserves none and sets no limit."""
+    """The concurrent runs reserved for the tick, and as many again for `wake`.
+
+    -1 reserves none and sets no limit.
+    """
     alarm_email: str = ""
     """The address that receives the alarms; nobody if empty."""
+    runbook_url: str = ""
+    """The URL of the team's copy of docs/runbook, for links in alarms.
+
+    Alarms name the path in detcloud's sources if empty.
+    """
     monthly_budget: int = 0
     """The budget in dollars for the team's tagged resources; 0 for no budget."""
     kms_key: str = ""
@@ -373,6 +382,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "apiConcurrency": _parse_api_concurrency,
     "tickConcurrency": _parse_concurrency,
     "alarmEmail": _parse_email,
+    "runbookUrl": _text_parser(RUNBOOK_URL, RUNBOOK_URL_EXPECTED),
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
     "machineProxy": machine_network.parse_machine_proxy,

@@ -78,7 +78,7 @@ class TeamStack(pulumi.ComponentResource):
         dead_letters = make_dead_letters(scope)
         connect_events(scope, aliases, roles, table, dead_letters)
         make_copies(scope, buckets, versionings, dead_letters)
-        topic = make_alarms(scope, dead_letters, functions, table)
+        topic = make_alarms(scope, dead_letters, functions, table, api)
         self.outputs = {
             "url": url,
             "cluster": scope.names.cluster,
@@ -107,14 +107,21 @@ def _function_settings(
     """Return the additional environment variables of functions, by function.
 
     The API gets the roles for storage, instances and trials, the key and the digest of the origin's
-    secret. The tick gets the names of the functions that the tick starts, and `network`. Both get
-    the remote accounts. The function `checkpoint_gc` learns whether it purges versions. Variables
-    of unset settings are left out.
+    secret. The tick and `wake` get the names of the functions that they start, and `network`. The
+    tick also gets the topic for alarms, and the URL of the runbook. All three get the remote
+    accounts. The function `checkpoint_gc` learns whether it purges versions. Variables of unset
+    settings are left out.
 
     Args:
         network: the JSON that `make_network` returns.
     """
-    secret = scope.settings.origin_secret
+    secret, runbook = scope.settings.origin_secret, scope.settings.runbook_url
+    wake = {
+        "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
+        "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
+        "DETCLOUD_NETWORK": network,
+        **_other_clouds(scope.settings),
+    }
     return {
         "api": {
             "DETCLOUD_STORAGE_ROLE": roles.storage.arn,
@@ -126,11 +133,11 @@ def _function_settings(
         },
         **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),
         "tick": {
-            "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
-            "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
-            "DETCLOUD_NETWORK": network,
-            **_other_clouds(scope.settings),
+            **wake,
+            "DETCLOUD_ALARMS_TOPIC": scope.names.alarms_arn,
+            **({"DETCLOUD_RUNBOOK_URL": runbook} if runbook else {}),
         },
+        "wake": wake,
     }
 
 

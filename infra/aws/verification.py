@@ -29,7 +29,7 @@ from provisioner.clouds.aws.launch_request import Ec2Settings
 from provisioner.clouds.aws.provider import Ec2Clouds
 
 # The names of the stack's alarms.
-ALARMS: Final = ("dead-letters", "errors", "lag", "throttles")
+ALARMS: Final = ("api", "dead-letters", "errors", "minute", "throttles")
 # The rule of the stack sends this event to the function.
 _WARNING: Final = "EC2 Spot Instance Interruption Warning"
 _NOTICE_FUNCTION: Final = "spot_notice"

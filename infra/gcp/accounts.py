@@ -12,7 +12,7 @@ from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS
 from infra.gcp.policies import HOST_ROLE, ROLES, Grant
 from infra.gcp.scope import Scope
 from infra.gcp.settings import subnetwork_project
-from lambdas.gcp.function_names import FUNCTIONS
+from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, ACCOUNT_OF
 
 TITLES = {
     "instance": "instances of the cluster",
@@ -35,6 +35,14 @@ class Accounts:
     given: dict[str, list[pulumi.Resource]] = field(default_factory=dict)
     """The grants to each account, which must exist before anything uses the account."""
 
+    def email_of_function(self, function: str) -> Any:
+        """Return the e-mail address of the account that a function runs as, as a Pulumi output."""
+        return self.email(ACCOUNT_OF.get(function, function))
+
+    def given_of_function(self, function: str) -> list[pulumi.Resource]:
+        """Return the grants to the account that a function runs as."""
+        return self.given.get(ACCOUNT_OF.get(function, function), [])
+
     def email(self, name: str) -> Any:
         """Return the e-mail address of the named account, as a Pulumi output.
 
@@ -51,7 +59,7 @@ def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
     """
     places = {grant.place.name for grant in grants if grant.place.kind == "account"}
     trials = [name for name in TRIAL_ACCOUNTS if name in places]
-    names = (*FUNCTIONS, *OTHER_ACCOUNTS, *trials)
+    names = (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *trials)
     accounts = {name: _make_account(scope, name) for name in names}
     used = {grant.role for grant in grants}
     return Accounts(accounts, {role: _make_role(scope, role) for role in ROLES if role in used})

@@ -1,6 +1,6 @@
 """Terminates a cluster's instances before the stack is removed.
 
-The tick is stopped first, so that nothing launches again.
+The tick and `wake` are stopped first, so that nothing launches again.
 """
 
 from detcloud.shared.plurals import count_text
@@ -11,7 +11,10 @@ from infra.gcp.instance_ends import COMPUTE, VISIBLE_SECONDS, end_until_quiet, l
 from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
 from infra.gcp.policies import ROLES
 from infra.stack_program import DrainFailed, DrainReport, Progress
-from lambdas.gcp.function_names import FUNCTIONS
+from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, FUNCTIONS
+
+# The functions that launch instances.
+LAUNCHING = ("tick", "wake")
 
 
 def drain(
@@ -38,12 +41,23 @@ def drain(
 
 
 def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Let the tick scale automatically again if `drain` stopped the tick, and report the start.
+    """Let the functions that `drain` stopped scale automatically again, and report each start.
 
-    Pulumi does not notice the stop. Do nothing if the tick does not exist or was not stopped. Raise
-    DrainFailed if Google refuses.
+    Pulumi does not notice the stop. Do nothing for a function that does not exist or was not
+    stopped. Raise DrainFailed if Google refuses.
     """
-    url = _tick_url(names)
+    for function in LAUNCHING:
+        _start_function(names, api, progress, function)
+
+
+def _start_function(names: Names, api: GoogleApi, progress: Progress, function: str) -> None:
+    """Let a stopped function scale automatically again, and report the start.
+
+    Do nothing for a function that was not stopped or does not exist.
+
+    Raise DrainFailed if Google refuses.
+    """
+    url = _service_url(names, function)
     try:
         scaling = (read_or_none(api, url) or {}).get("scaling", {})
         if scaling.get("scalingMode") != "MANUAL":
@@ -51,10 +65,10 @@ def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
         api.call("PATCH", f"{url}?updateMask=scaling", {"scaling": {"scalingMode": "AUTOMATIC"}})
     except GoogleError as error:
         raise DrainFailed(
-            f"everything is deployed, but the function {names.part('tick')} may be stopped; deploy "
-            f"again: {error}"
+            f"everything is deployed, but the function {names.part(function)} may be stopped; "
+            f"deploy again: {error}"
         ) from None
-    progress(f"the function {names.part('tick')} starts again")
+    progress(f"the function {names.part(function)} starts again")
 
 
 def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
@@ -80,7 +94,7 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
         },
         **{
             f"service account {names.email(account)}": f"{iam}/{names.email(account)}"
-            for account in (*FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS)
+            for account in (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS)
         },
         **{
             f"role {names.role_id(role)}": f"https://iam.googleapis.com/v1/{names.role(role)}"
@@ -107,10 +121,10 @@ def _database_url(names: Names) -> str:
     )
 
 
-def _tick_url(names: Names) -> str:
-    """Return the URL of the tick's service in Cloud Run's API."""
+def _service_url(names: Names, function: str) -> str:
+    """Return the URL of a function's service in Cloud Run's API."""
     services = f"projects/{names.project}/locations/{names.region}/services"
-    return f"https://run.googleapis.com/v2/{services}/{names.part('tick')}"
+    return f"https://run.googleapis.com/v2/{services}/{names.part(function)}"
 
 
 def _refuse_protected(names: Names, api: GoogleApi) -> None:
@@ -127,20 +141,30 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 
 
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
-    """Scale the tick's service to zero instances, so that no tick starts any more.
+    """Scale the tick and `wake` to zero instances, so that neither starts any more.
 
-    Report the stop to `progress`. Return the seconds after which Compute Engine lists every
-    instance that a running tick may still launch. Return 0.0, without a report, if the service does
-    not exist. Raise GoogleError for other refusals.
+    Report each stop to `progress`. Return the seconds after which Compute Engine lists every
+    instance that a running function may still launch. Return 0.0, without a report, if neither
+    service exists. Raise GoogleError for other refusals.
     """
-    tick = names.part("tick")
+    return max(_stop_function(names, api, progress, name) for name in LAUNCHING)
+
+
+def _stop_function(names: Names, api: GoogleApi, progress: Progress, name: str) -> float:
+    """Scale a function's service to zero instances, and report the stop.
+
+    Return the seconds after which Compute Engine lists every instance that a running call may still
+    launch. Return 0.0, without a report, if the service does not exist. Raise GoogleError for other
+    refusals.
+    """
     # Without instances, the service refuses all requests and costs nothing.
     scaling = {"scalingMode": "MANUAL", "manualInstanceCount": 0}
+    url = _service_url(names, name)
     try:
-        api.call("PATCH", f"{_tick_url(names)}?updateMask=scaling", {"scaling": scaling})
+        api.call("PATCH", f"{url}?updateMask=scaling", {"scaling": scaling})
     except GoogleError as error:
         if error.status != NOT_FOUND:
             raise
         return 0.0
-    progress(f"the function {tick} is stopped and launches no more instances")
-    return SIZES["tick"].seconds_max + VISIBLE_SECONDS
+    progress(f"the function {names.part(name)} is stopped and launches no more instances")
+    return SIZES[name].seconds_max + VISIBLE_SECONDS

@@ -15,9 +15,12 @@ from control_plane.gcp.row_documents import CREATED, TRIGGER_PATTERNS
 from infra.gcp.accounts import Accounts
 from infra.gcp.scope import Scope
 
-# The function that each trigger calls.
+# The rows that each trigger selects, a key of TRIGGER_PATTERNS.
 TRIGGERS: Final[Mapping[str, str]] = {"mail": "advance", "intents": "tick"}
+# The function that each trigger calls.
+TRIGGERED: Final[Mapping[str, str]] = {"mail": "advance", "intents": "wake"}
 MINUTE_SECONDS_MAX: Final = 60
+MINUTE_REPEATS_MAX: Final = 1
 
 
 def connect_events(
@@ -29,10 +32,9 @@ def connect_events(
     made before.
     """
     given = accounts.given["events"]
-    for name, function in TRIGGERS.items():
-        _make_trigger(
-            scope, name, TRIGGER_PATTERNS[function], functions[function], accounts, database, given
-        )
+    for name, rows in TRIGGERS.items():
+        function = functions[TRIGGERED[name]]
+        _make_trigger(scope, name, TRIGGER_PATTERNS[rows], function, accounts, database, given)
     _make_minute(scope, functions["tick"], accounts, given)
 
 
@@ -73,7 +75,11 @@ def _make_trigger(
 
 
 def _make_minute(scope: Scope, tick: Any, accounts: Accounts, given: list[pulumi.Resource]) -> None:
-    """Create the job that calls the tick every minute. A failed call is not repeated."""
+    """Create the job that calls the tick every minute.
+
+    A failed call is repeated MINUTE_REPEATS_MAX times. Cloud Scheduler logs each failed call as an
+    error, which triggers the alarm `errors`.
+    """
     cloudscheduler.Job(
         "minute",
         project=scope.settings.project,
@@ -83,8 +89,7 @@ def _make_minute(scope: Scope, tick: Any, accounts: Accounts, given: list[pulumi
         schedule="* * * * *",
         time_zone="Etc/UTC",
         attempt_deadline=f"{MINUTE_SECONDS_MAX}s",
-        # The next minute's tick does the rest.
-        retry_config={"retry_count": 0},
+        retry_config={"retry_count": MINUTE_REPEATS_MAX, "min_backoff_duration": "5s"},
         http_target={
             "http_method": "POST",
             "uri": tick.uri,

@@ -39,8 +39,10 @@ class Size:
 
 SIZES: Final[Mapping[str, Size]] = {
     "advance": Size(60, "512Mi", 8, 20),
-    # Concurrent calls of the tick share a pass.
-    "tick": Size(60, "512Mi", 32, 2),
+    # A retried minute may run beside the next minute.
+    "tick": Size(60, "512Mi", 4, 2),
+    # Concurrent events share a pass.
+    "wake": Size(60, "512Mi", 32, 2),
     # Two concurrent runs would do the same work: the first request runs, and the second request
     # learns that a run is in progress.
     "checkpoint_gc": Size(900, "512Mi", 2, 1),
@@ -148,7 +150,7 @@ def _make_function(
         labels=scope.labels,
         scaling={"min_instance_count": 0},
         template={
-            "service_account": accounts.email(name),
+            "service_account": accounts.email_of_function(name),
             "timeout": f"{size.seconds_max}s",
             "max_instance_request_concurrency": size.concurrency,
             "scaling": {"min_instance_count": 0, "max_instance_count": size.instances_max},
@@ -160,5 +162,5 @@ def _make_function(
         # After a rollback, the next deployment moves the traffic to the latest revision again.
         traffics=[{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}],
         # A function that starts before the roles are granted would fail.
-        opts=scope.options(accounts.given.get(name, [])),
+        opts=scope.options(accounts.given_of_function(name)),
     )

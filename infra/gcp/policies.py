@@ -233,7 +233,7 @@ def _events() -> list[Grant]:
         Grant("events", "receive_events", Place(PROJECT)),
         *(
             Grant("events", "start_functions", Place("service", name))
-            for name in ("advance", "tick")
+            for name in ("advance", "tick", "wake")
         ),
     ]
 

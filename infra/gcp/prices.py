@@ -20,5 +20,8 @@ OBJECT_PUT = 5.0e-6
 IMAGE_GB = 0.10
 # Prices per month of 730 hours.
 ALARM_CONDITION = 0.10
+# A time series that a condition about a metric reads, every 30 seconds.
+SERIES_READ = 0.35e-6
+SERIES_READS_PER_MONTH = 730 * 120
 SCHEDULER_JOB = 0.10
 HOURS_PER_MONTH = 730

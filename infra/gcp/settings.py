@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from control_plane.gcp.machine_sections import DescribedTypes
+from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.data_buckets import expected_buckets
 from infra.gcp.names import Names
 from infra.gcp.trial_access import (
@@ -182,6 +183,13 @@ class Settings(BaseModel):
         default="", description="an e-mail address"
     )
     """The address that receives the alarms; nobody if empty."""
+    runbook_url: Annotated[str, StringConstraints(pattern=f"^{RUNBOOK_URL}$")] = Field(
+        default="", description=RUNBOOK_URL_EXPECTED
+    )
+    """The URL of the team's copy of docs/runbook, for links in alarms.
+
+    Alarms name the path in detcloud's sources if empty.
+    """
     monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a whole number from 1 to 10000000"
     )

@@ -122,15 +122,22 @@ def _function_settings(
 ) -> dict[str, dict[str, Any]]:
     """Return the additional environment variables of functions, by function name.
 
-    The API gets the service accounts for instances, storage and trials' access. The tick gets the
-    URLs of the functions that the tick starts, and `network`, the JSON of `describe_network`. Both
-    get the remote accounts. The function `checkpoint_gc` learns whether it purges versions.
-    Variables of unset settings are left out.
+    The API gets the service accounts for instances, storage and trials' access. The tick and `wake`
+    get the URLs of the functions that they start, and `network`, the JSON of `describe_network`.
+    The tick also gets the URL of the runbook. All three get the remote accounts. The function
+    `checkpoint_gc` learns whether it purges versions. Variables of unset settings are left out.
     """
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
     access = scope.settings.trial_access.describe(names)
     granted = {"DETCLOUD_TRIAL_GRANTS": access} if access else {}
+    wake = {
+        "DETCLOUD_GC_URL": names.url("checkpoint_gc"),
+        "DETCLOUD_SUGGEST_URL": names.url("suggest"),
+        "DETCLOUD_NETWORK": network,
+        **others,
+    }
+    runbook = scope.settings.runbook_url
     return {
         "api": {
             "DETCLOUD_INSTANCE_ACCOUNT": accounts.email("instance"),
@@ -139,10 +146,6 @@ def _function_settings(
             **others,
         },
         **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),
-        "tick": {
-            "DETCLOUD_GC_URL": names.url("checkpoint_gc"),
-            "DETCLOUD_SUGGEST_URL": names.url("suggest"),
-            "DETCLOUD_NETWORK": network,
-            **others,
-        },
+        "tick": {**wake, **({"DETCLOUD_RUNBOOK_URL": runbook} if runbook else {})},
+        "wake": wake,
     }

@@ -23,7 +23,7 @@ from provisioner.clouds.gcp.provider import GceClouds
 
 _MONITORING: Final = "https://monitoring.googleapis.com/v3"
 # The names of the stack's alert policies.
-ALARMS: Final = ("errors", "lag")
+ALARMS: Final = ("errors", "minute")
 
 
 class GcpVerifier:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from control_plane.aws.trial_grants import StsTrialGrants
     from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.objects.signing import HmacUrlSigner
+    from lambdas.aws.alarm_topic import SnsNotifier
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
@@ -173,6 +174,16 @@ class AwsAdapters(DeployedAdapters):
         network: Mapping[str, Any] = json.loads(read_setting("NETWORK"))
         place = DeployedPlace(os.environ.get("AWS_REGION", ""), network)
         return open_clouds(self.host_parts, place, _agent_code_place(), new_session)
+
+    @cached_property
+    def notifier(self) -> SnsNotifier:
+        """The notifier that publishes to the topic DETCLOUD_ALARMS_TOPIC.
+
+        No request is sent yet. Raises KeyError if the variable is unset.
+        """
+        from lambdas.aws.alarm_topic import SnsNotifier
+
+        return SnsNotifier(lazy_client("sns"), read_setting("ALARMS_TOPIC"))
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster asynchronously, without waiting for the end.

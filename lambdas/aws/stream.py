@@ -10,6 +10,7 @@ from typing import Any
 
 from control_plane.engine.engine import Engine
 from control_plane.state.table import Key
+from lambdas.clock import TAKEOVER_MS
 from lambdas.receivers import NotAdvanced, advance_receiver
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,15 @@ def key_of(record: Record) -> Key:
     """
     keys = record["dynamodb"]["Keys"]
     return Key(keys["p"]["S"], keys["s"]["S"])
+
+
+def is_left_to_tick(record: Record, now_ms: int) -> bool:
+    """Return whether a record is older than TAKEOVER_MS, so that a tick has seen the row.
+
+    Return False for a record without a time.
+    """
+    created = record["dynamodb"].get("ApproximateCreationDateTime")
+    return created is not None and now_ms - int(created * 1000) > TAKEOVER_MS
 
 
 def advance_receivers(

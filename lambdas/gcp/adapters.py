@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
     from control_plane.gcp.trial_grants import AccountGrants
     from control_plane.objects.signing import HmacUrlSigner
+    from lambdas.gcp.alarm_log import CloudLogNotifier
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.gcp.provider import GceClouds
     from provisioner.clouds.provider import CloudProvider
@@ -180,6 +181,13 @@ class GcpAdapters(DeployedAdapters):
         network: Mapping[str, Any] = json.loads(read_setting("NETWORK"))
         place = DeployedPlace(read_setting("PROJECT"), read_setting("REGION"), network)
         return open_clouds(self.host_parts, place, _agent_code_place())
+
+    @property
+    def notifier(self) -> CloudLogNotifier:
+        """The notifier that writes log lines for an alert policy."""
+        from lambdas.gcp.alarm_log import CloudLogNotifier
+
+        return CloudLogNotifier()
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait at most 5 s for the response.

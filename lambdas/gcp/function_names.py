@@ -2,4 +2,8 @@
 
 from typing import Final
 
-FUNCTIONS: Final = ("api", "advance", "tick", "checkpoint_gc", "suggest")
+FUNCTIONS: Final = ("api", "advance", "tick", "wake", "checkpoint_gc", "suggest")
+# Functions that run the code of another function, and therefore as its service account.
+ACCOUNT_OF: Final = {"wake": "tick"}
+# Functions with a service account of their own.
+ACCOUNT_FUNCTIONS: Final = tuple(name for name in FUNCTIONS if name not in ACCOUNT_OF)

@@ -11,6 +11,7 @@ from datetime import datetime
 from urllib.parse import unquote
 
 from control_plane.gcp.row_documents import CREATED, ROW_ID, TRIGGER_PATTERNS
+from lambdas.clock import TAKEOVER_MS
 
 TYPE, DOCUMENT, TIME = "ce-type", "ce-document", "ce-time"
 VERSION, SPEC_VERSION = "ce-specversion", "1.0"
@@ -48,6 +49,22 @@ def seconds_of_sender(headers: Mapping[str, str], now_seconds: float) -> float:
         return 0.0
     # If this machine's clock is behind Google's, the difference would be too large.
     return max(0.0, min(SENDER_SECONDS, committed + SENDER_SECONDS - now_seconds))
+
+
+def is_left_to_tick(headers: Mapping[str, str], now_ms: int) -> bool:
+    """Return whether an event is older than TAKEOVER_MS, so that a tick has seen the row.
+
+    Return False if the time of the event is missing or invalid.
+
+    Args:
+        headers: the event's headers, with names in lower case.
+        now_ms: the current epoch time in ms.
+    """
+    try:
+        committed = datetime.fromisoformat(headers.get(TIME, "")).timestamp()
+    except (ValueError, OverflowError):
+        return False
+    return now_ms - int(committed * 1000) > TAKEOVER_MS
 
 
 def new_row_path(headers: Mapping[str, str], function: str) -> str:

@@ -333,7 +333,8 @@ def _queue(on: EmulatorMaker, inputs: Inputs) -> Made:
         "messageRetentionSeconds": "MessageRetentionPeriod",
         "sqsManagedSseEnabled": "SqsManagedSseEnabled",
     }
-    attributes = {names[key]: str(value).lower() for key, value in inputs.items()}
+    policy = {"Policy": policy} if (policy := inputs.pop("policy", "")) else {}
+    attributes = {names[key]: str(value).lower() for key, value in inputs.items()} | policy
     request = {"QueueName": name, "Attributes": attributes, "tags": tags}
     url = on.call("sqs", "create_queue", request)["QueueUrl"]
     asked = {"QueueUrl": url, "AttributeNames": ["QueueArn"]}

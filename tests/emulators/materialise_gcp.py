@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.terraform.recorder import Resource, is_provider, run_program
+from lambdas.gcp.function_names import ACCOUNT_OF
 from tests.emulators.cloud_run import run_function, write_key
 from tests.emulators.eventarc import ACCESS_TOKEN, Eventarc, Trigger, eventarc, firestore_front
 from tests.emulators.fake_gcs import FakeGcs
@@ -148,6 +149,7 @@ def run_functions(
         moved = {"API_URL": "api", "GC_URL": "checkpoint_gc", "SUGGEST_URL": "suggest"}
         environments = {}
         for name, function in own.items():
+            account = ACCOUNT_OF.get(function, function)
             variables = maker.environments[name]
             settings = {
                 setting: urls.get(moved[text], NOBODY)
@@ -156,14 +158,15 @@ def run_functions(
             }
             fronts = {
                 "FIRESTORE_EMULATOR_HOST": stack.enter_context(
-                    firestore_front(events, firestore.url, partial(record.note_rows, function))
+                    firestore_front(events, firestore.url, partial(record.note_rows, account))
                 ),
                 "STORAGE_EMULATOR_HOST": stack.enter_context(
-                    recorded_storage(record, maker.gcs.url, function, ACCESS_TOKEN)
+                    recorded_storage(record, maker.gcs.url, account, ACCESS_TOKEN)
                 ),
             }
-            # Only the tick calls Compute Engine.
-            elsewhere = {} if function == "tick" else {"DETCLOUD_COMPUTE_ENDPOINT": NOBODY}
+            # Only the tick and `wake` call Compute Engine.
+            launches = function in ("tick", "wake")
+            elsewhere = {} if launches else {"DETCLOUD_COMPUTE_ENDPOINT": NOBODY}
             environments[function] = {**variables, **settings, **here, **elsewhere, **fronts}
         for pattern, service in maker.triggers:
             if service in own:

@@ -71,7 +71,7 @@ def status_of(url: str, method: str) -> int:
 
 @pytest.mark.nightly
 def test_functions_start_from_the_content_of_the_image_alone(image: Path, tmp_path: Path) -> None:
-    for name, path, status in (("api", "/api/v1/whoami", 401), ("tick", "/", 400)):
+    for name, path, status in (("api", "/api/v1/whoami", 401), ("wake", "/", 400)):
         url = f"http://127.0.0.1:{free_port()}"
         environment = {**ENVIRONMENT, "DETCLOUD_API_URL": url}
         # -S: without any package of this machine.
@@ -87,7 +87,7 @@ def test_functions_start_by_the_buildpacks_procfile(image: Path, tmp_path: Path)
     program, *options = shlex.split(line)
     assert program == "python3"
     url = f"http://127.0.0.1:{free_port()}"
-    variables = {"DETCLOUD_FUNCTION": "tick", "PORT": url.rpartition(":")[2]}
+    variables = {"DETCLOUD_FUNCTION": "wake", "PORT": url.rpartition(":")[2]}
     command = ["env", f"--chdir={image}", sys.executable, "-S", *options]
     with serving(command, url, tmp_path / "log", {**ENVIRONMENT, **variables}):
         assert status_of(url, "POST") == 400
@@ -142,7 +142,7 @@ def test_dockerfile_builds_an_image_that_serves(engine: DockerEngine, tmp_path: 
     url = f"http://127.0.0.1:{free_port()}"
     given = {
         **ENVIRONMENT,
-        "DETCLOUD_FUNCTION": "tick",
+        "DETCLOUD_FUNCTION": "wake",
         "PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin",
         "PORT": url.rpartition(":")[2],
     }

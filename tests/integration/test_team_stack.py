@@ -10,10 +10,12 @@ import pytest
 from botocore.exceptions import ParamValidationError
 from pulumi_aws import iam, kms, sqs
 
+from control_plane.alarms.notifications import AlarmNotification
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.state.table import Expect, Key, Put
 from infra.aws.events import INTENTS, MAIL
 from infra.aws.program import run
+from lambdas.aws.alarm_topic import SnsNotifier
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.integration.team_stack import team_config
@@ -48,12 +50,14 @@ def test_stream_of_the_functions_is_filtered(aws: Ministack, outputs: dict[str, 
     mappings = {
         item["FunctionArn"].rpartition("-")[2].removesuffix(":live"): item for item in found
     }
-    for name, pattern in (("advance", MAIL), ("tick", INTENTS)):
+    for name, pattern in (("advance", MAIL), ("wake", INTENTS)):
         [only] = mappings[name]["FilterCriteria"]["Filters"]
         assert json.loads(only["Pattern"]) == pattern
     mail = mappings["advance"]
     assert mail["DestinationConfig"]["OnFailure"]["Destination"].endswith("-vision-dead-letters")
     assert (mail["BisectBatchOnFunctionError"], mail["MaximumRetryAttempts"]) == (True, 5)
+    intents = mappings["wake"]
+    assert intents["DestinationConfig"] == mail["DestinationConfig"]
 
 
 def test_request_reaches_the_function_of_the_api(outputs: dict[str, Any]) -> None:
@@ -71,8 +75,20 @@ def test_only_new_messages_and_intents_invoke_functions(
         table.commit((Put(key, 1, b"x", Expect.ABSENT),))
     table.commit((Put(mail, 2, b"y", 1),))
     assert _wait_for_rows(aws, "advance", lambda keys: mail in keys) == [mail]
-    found = _wait_for_rows(aws, "tick", lambda keys: intents <= set(keys))
+    found = _wait_for_rows(aws, "wake", lambda keys: intents <= set(keys))
     assert sorted(found) == sorted(intents)
+
+
+def test_topic_of_the_stack_delivers_alarms(aws: Ministack, outputs: dict[str, Any]) -> None:
+    sns, sqs = aws.client("sns"), aws.client("sqs")
+    queue = sqs.create_queue(QueueName="mail")["QueueUrl"]
+    asked = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])
+    arn = asked["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=outputs["alarms"], Protocol="sqs", Endpoint=arn)
+    raised = AlarmNotification("detcloud-vision", "lag", "", "raised", "late", 1, "runbook/lag.md")
+    SnsNotifier(sns, outputs["alarms"]).notify(raised)
+    [message] = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=5)["Messages"]
+    assert json.loads(message["Body"])["Subject"] == "detcloud-vision: alarm lag raised"
 
 
 def test_configuration_is_stored_at_the_place_that_functions_read(

@@ -16,6 +16,7 @@ from control_plane.actors.pins import decode_pin
 from control_plane.adapters import lazy_adapter
 from control_plane.agents.leases import Lease, LossDetection
 from control_plane.agents.sessions import decode_session
+from control_plane.alarms.rows import decode_alarm, decode_history
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS, decode_head
@@ -88,6 +89,8 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "template": lambda row: decode_template(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,
+    "alarm": lambda row: decode_alarm(row.body),
+    "hourly cost": lambda row: decode_history(row.body),
     "cluster configuration": lambda row: ClusterConfig.model_validate_json(row.body),
     "pool configuration": lambda row: ResourcePool.model_validate_json(row.body),
     "model version": lambda row: decode_version(row.body),

@@ -38,6 +38,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "resource_pools": frozenset({"resource-pools", "cluster"}),
     "jobs": frozenset({"jobs"}),
     "cost": frozenset({"cost"}),
+    "alarms": frozenset({"alarms"}),
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),

@@ -257,6 +257,14 @@ class Client(Connection):
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
         return report
 
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return the raised alarms that the cluster decides, by name and pool.
+
+        Alarms of the cloud, for example that the cluster's tick does not run, are not included.
+        """
+        found: list[dict[str, Any]] = self.get("/alarms")["items"]
+        return found
+
     def resource_pools(self) -> list[ResourcePool]:
         """Return all pools."""
         return [ResourcePool(self, item) for item in self.items("/resource-pools")]

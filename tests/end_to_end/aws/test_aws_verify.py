@@ -14,7 +14,7 @@ from tests.emulators.ministack import ACCOUNT, REGION
 from tests.end_to_end.cluster_steps import POOL, wait_until
 from tests.end_to_end.laptop import COMMAND_SECONDS_MAX, Laptop
 
-ALARMS = ("dead-letters", "errors", "lag", "throttles")
+ALARMS = ("api", "dead-letters", "errors", "minute", "throttles")
 
 
 @pytest.fixture

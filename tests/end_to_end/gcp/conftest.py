@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # The functions of a cluster without model-based searches.
-FUNCTIONS = ("api", "advance", "tick", "checkpoint_gc")
+FUNCTIONS = ("api", "advance", "tick", "wake", "checkpoint_gc")
 
 
 @pytest.fixture(scope="package")

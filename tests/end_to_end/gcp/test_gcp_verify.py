@@ -86,7 +86,7 @@ def test_self_test_preempts_a_machine_and_leaves_nothing(deployment: GcpDeployme
     before = set(deployment.project.machines)
     policies = [
         {"displayName": deployment.names.part(name), "notificationChannels": ["mail"]}
-        for name in ("errors", "lag")
+        for name in ("errors", "minute")
     ]
     calls = Calls(GcpVerifier(deployment.names, Deployer(deployment.project, policies)))
     lines: list[str] = []

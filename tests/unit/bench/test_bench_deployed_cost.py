@@ -68,7 +68,7 @@ def test_idle_cluster_invokes_only_the_tick() -> None:
     assert month.verdict == "met"
     # The value in docs/aws.md.
     assert reads.value is not None
-    assert reads.value <= 29.5
+    assert reads.value <= 31.1
 
 
 def test_request_cost_matches_list_prices() -> None:

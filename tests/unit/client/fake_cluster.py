@@ -57,6 +57,7 @@ class FakeCluster:
         self.reports: list[Item] = []
         self.rank_reports: dict[int, list[Item]] = {}
         self.warnings: list[str] = []
+        self.alarms: list[Item] = []
         self.machines = FakeMachines()
         self.queue = FakeQueue()
         self.metadata = FakeMetadata()
@@ -139,6 +140,7 @@ class FakeCluster:
     def _get(self, path: str, query_lists: dict[str, list[str]], query: Item) -> Item | bytes:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
+            (r"/alarms", lambda: {"items": self.alarms}),
             (r"/cost", lambda: fake_costs.cost_report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),

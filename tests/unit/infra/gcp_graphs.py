@@ -37,6 +37,7 @@ SPEECH = {
     "detcloud:protect": "false",
     "detcloud:apiInstances": "5",
     "detcloud:apiConcurrency": "10",
+    "detcloud:runbookUrl": "https://wiki.example.com",
 }
 KEY = "projects/acme-keys/locations/us-central1/keyRings/ml/cryptoKeys/detcloud"
 # A team with a company's rules: key, labels, no public addresses.

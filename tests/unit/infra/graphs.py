@@ -26,6 +26,7 @@ SPEECH = {
     "detcloud:tracing": "true",
     "detcloud:protect": "false",
     "detcloud:tickConcurrency": "-1",
+    "detcloud:runbookUrl": "https://wiki.example.com",
 }
 KEY = "arn:aws:kms:us-east-1:111111111111:key/1234abcd-12ab"
 BANK = {

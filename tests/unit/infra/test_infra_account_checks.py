@@ -215,11 +215,12 @@ def test_complete_account_has_only_fine_findings() -> None:
             "is its own",
             "detcloud:kmsKey",
         ),
-        # Reserving 2 for ticks and 2 for other functions leaves 6 of 10, and Lambda requires 100.
+        # Reserving 2 for the tick, 2 for `wake` and 2 for other functions leaves 4 of 10, and
+        # Lambda requires 100.
         (
             {"concurrency": Concurrency(10, 10)},
             Level.ERROR,
-            "reserving 4 would leave 6 for others, but Lambda requires 100",
+            "reserving 6 would leave 4 for others, but Lambda requires 100",
             "tickConcurrency: -1",
         ),
         ({"image": ""}, Level.ERROR, "no parameter", "provider.image_id"),
@@ -394,21 +395,21 @@ def test_custom_image_must_exist_and_match_the_architecture() -> None:
 
 
 def test_concurrency_that_the_stack_reserved_counts_as_free() -> None:
-    # Before and after the deployment 104 - 4 = 100 are left to other functions, which is enough.
-    assert {finding.level for finding in findings(concurrency=Concurrency(104, 100, 4))} == {
+    # Before and after the deployment 106 - 6 = 100 are left to other functions, which is enough.
+    assert {finding.level for finding in findings(concurrency=Concurrency(106, 100, 6))} == {
         Level.FINE
     }
 
 
 def test_api_reserves_concurrency_if_the_account_has_enough() -> None:
-    # 154 - 4 for ticks - 50 for the API = 100, which Lambda leaves to others.
-    for unreserved, expected in ((154, 50), (153, -1), (10, -1)):
+    # 156 - 6 for ticks - 50 for the API = 100, which Lambda leaves to others.
+    for unreserved, expected in ((156, 50), (155, -1), (10, -1)):
         assert default_api_concurrency(SETTINGS, Concurrency(1000, unreserved)) == expected
     # Concurrency that the stack already reserved counts as free.
-    assert default_api_concurrency(SETTINGS, Concurrency(1000, 100, 54)) == 50
+    assert default_api_concurrency(SETTINGS, Concurrency(1000, 100, 56)) == 50
     reserved = replace(SETTINGS, api_concurrency=50)
     problem = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
-    assert "reserving 54" in problem.text
+    assert "reserving 56" in problem.text
     assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in problem.remedy
 
 

@@ -147,6 +147,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
     aws.answer("lambda", "get_function_concurrency", {})
     aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 2})
+    aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 2})
     aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 1})
     aws.refuse("lambda", "get_function_concurrency", "ResourceNotFoundException")
     aws.answer("ssm", "get_parameters", {"Parameters": [{"Value": "ami-1"}]})
@@ -168,7 +169,7 @@ def test_reads_all_facts_of_an_account() -> None:
     assert facts.zones == {"g5.xlarge": frozenset({"us-east-1a", "us-east-1b"})}
     assert facts.disk_key == DiskKey("alias/aws/ebs", is_own=False)
     # tick and checkpoint_gc reserve 3. The api reserves none, and suggest does not exist yet.
-    assert facts.concurrency == Concurrency(1000, 996, 3)
+    assert facts.concurrency == Concurrency(1000, 996, 5)
     assert facts.image == "ami-1"
     assert facts.plan == "FREE"
     assert facts.networks == NetworkCount(2, 5.0, has_own=True)

@@ -322,7 +322,7 @@ def test_remote_pools_are_checked_like_pools_of_an_aws_stack() -> None:
     assert "provider.type is aws: expected gcp; detcloud:otherClouds says" in problem
 
 
-def test_only_api_and_tick_know_the_aws_account(tmp_path: Path) -> None:
+def test_only_api_tick_and_wake_know_the_aws_account(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"aws": description()})}
     environments_by_name = environments(gcp_graph("vision", config, tmp_path))
     accounts = {
@@ -330,7 +330,7 @@ def test_only_api_and_tick_know_the_aws_account(tmp_path: Path) -> None:
         for name, variables in environments_by_name.items()
         if VARIABLE in variables
     }
-    assert set(accounts) == {"api", "tick"}
+    assert set(accounts) == {"api", "tick", "wake"}
     names = Names("vision", ACCOUNT, REGION)
     assert accounts["tick"]["launcher"] == names.role_arn("launcher")
     assert accounts["api"]["instance"] == names.role_arn("instance")

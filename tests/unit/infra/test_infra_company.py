@@ -10,7 +10,7 @@ from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws.key_policies import log_key
-from infra.aws.names import FUNCTIONS, Names
+from infra.aws.names import ROLE_FUNCTIONS, Names
 from infra.aws.program import run
 from infra.aws.settings import parse_settings
 from infra.aws.terraform import PROVIDER
@@ -67,7 +67,7 @@ def test_spot_service_role_gets_a_grant_for_disks(bank: Graph) -> None:
     assert {"CreateGrant", "Decrypt", "GenerateDataKeyWithoutPlaintext"} <= set(grant["operations"])
 
 
-@pytest.mark.parametrize("role", [*FUNCTIONS, "storage"])
+@pytest.mark.parametrize("role", [*ROLE_FUNCTIONS, "storage"])
 def test_each_role_uses_the_key_only_through_the_stores(bank: Graph, role: str) -> None:
     document = document_of(bank, role)
     for service, is_allowed in (("dynamodb", True), ("s3", True), ("ec2", role == "tick")):
@@ -78,7 +78,7 @@ def test_each_role_uses_the_key_only_through_the_stores(bank: Graph, role: str) 
 
 
 def test_only_the_tick_may_grant_the_key_and_only_to_aws(bank: Graph) -> None:
-    for role in FUNCTIONS:
+    for role in ROLE_FUNCTIONS:
         document, resource = document_of(bank, role), {"kms:GrantIsForAWSResource": "true"}
         assert allows(document, "kms:CreateGrant", KEY, resource) is (role == "tick")
         assert not allows(document, "kms:CreateGrant", KEY)
@@ -102,7 +102,7 @@ def test_key_policy_statement_covers_the_teams_logs() -> None:
 
 def test_roles_have_the_companys_boundary_path_and_prefix(bank: Graph) -> None:
     roles = bank.inputs_of("Role")
-    assert set(roles) == {*FUNCTIONS, "storage", "instance"}
+    assert set(roles) == {*ROLE_FUNCTIONS, "storage", "instance"}
     for role in roles.values():
         assert role["name"].startswith("corp-detcloud-bank-")
         assert len(role["name"]) <= 64
@@ -119,7 +119,7 @@ def test_roles_have_the_companys_boundary_path_and_prefix(bank: Graph) -> None:
 
 def test_longest_role_names_fit_64_characters() -> None:
     names = Names("a" * 20, "111111111111", "us-east-1", iam_prefix="b" * 20)
-    assert max(len(names.role(name)) for name in (*FUNCTIONS, "storage", "instance")) <= 64
+    assert max(len(names.role(name)) for name in (*ROLE_FUNCTIONS, "storage", "instance")) <= 64
 
 
 def test_all_resources_have_the_companys_tags(bank: Graph) -> None:

@@ -102,7 +102,7 @@ def test_drain_finds_a_launch_that_was_under_way(aws: Aws) -> None:
     clock = Clock(aws.clock.seconds, sleep_while_a_tick_launches)
     drained = drain(NAMES, aws, aws.lines.append, clock)
     assert (drained.instances, drained.templates) == (1, 1)
-    assert aws.stopped == ["detcloud-own-tick"]
+    assert aws.stopped == ["detcloud-own-tick", "detcloud-own-wake"]
     assert aws.account.now_ms - began_ms >= quiet_seconds * 1000
     assert living(aws) == set()
 

@@ -52,4 +52,4 @@ def test_refused_trigger_is_a_warning_and_the_next_is_extended() -> None:
 
 
 def test_event_functions_end_within_the_delivery_deadline() -> None:
-    assert max(SIZES[name].seconds_max for name in ("advance", "tick")) < DELIVERY_SECONDS
+    assert max(SIZES[name].seconds_max for name in ("advance", "wake")) < DELIVERY_SECONDS

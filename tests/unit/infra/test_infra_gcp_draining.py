@@ -15,6 +15,7 @@ from tests.unit.infra.google_answers import Answer, Answers
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
 DATABASE = "databases/detcloud-vision"
 TICK = "services/detcloud-vision-tick"
+WAKE = "services/detcloud-vision-wake"
 INSTANCES = "aggregated/instances"
 
 
@@ -45,6 +46,7 @@ class Region:
         table: dict[tuple[str, str], Answer] = {
             ("GET", DATABASE): {"deleteProtectionState": "DELETE_PROTECTION_DISABLED"},
             ("PATCH", TICK): {},
+            ("PATCH", WAKE): {},
             ("GET", INSTANCES): self.list_instances,
             **{
                 ("DELETE", f"zones/us-central1-a/instances/{status}"): self.delete(status)
@@ -73,9 +75,13 @@ def test_drain_stops_the_tick_before_the_instances() -> None:
     report = drain(NAMES, api, lines.append, seconds.clock())
     assert report == DrainReport(instances=2, templates=0)
     assert sorted(region.deleted) == ["vm-1", "vm-2"]
-    [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
-    assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
-    assert body == {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
+    patches = [call for call in api.calls if call[0] == "PATCH"]
+    assert [url.rpartition("/")[2] for _, url, _ in patches] == [
+        "detcloud-vision-tick?updateMask=scaling",
+        "detcloud-vision-wake?updateMask=scaling",
+    ]
+    for _, _, body in patches:
+        assert body == {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
     # The tick stops before the first deletion. The drain waits as long as a tick may launch: 60 s +
     # 15 s.
     methods = [method for method, _, _ in api.calls]

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from infra.gcp.verification import ALARMS
 from lambdas.gcp.function_names import FUNCTIONS
 from tests.unit.infra.gcp_graphs import SPEECH, GcpGraph, environments, gcp_graph, kinds
 
@@ -44,7 +45,7 @@ def test_existing_network_is_used_unchanged(gcp_speech: GcpGraph) -> None:
 
 def test_each_alarm_has_a_single_condition(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
     alarms = gcp_vision.inputs_of("monitoring/alertPolicy")
-    assert set(alarms) == {"errors", "lag"}
+    assert set(alarms) == set(ALARMS)
     for alarm in alarms.values():
         assert alarm["notificationChannels"] == ["NotificationChannel.alarms.name"]
     conditions = {
@@ -57,11 +58,33 @@ def test_each_alarm_has_a_single_condition(gcp_vision: GcpGraph, gcp_speech: Gcp
         f'"detcloud-vision-{function.replace("_", "-")}"' in errors for function in FUNCTIONS
     )
     assert alarms["errors"]["alertStrategy"]["notificationRateLimit"] == {"period": "3600s"}
-    lag = conditions["lag"]["conditionThreshold"]
-    assert 'starts_with("eventarc-us-central1-detcloud-vision-mail-")' in lag["filter"]
-    assert lag["thresholdValue"] == 60
+    assert 'resource.labels.job_id="detcloud-vision-minute"' in errors
+    minute = conditions["minute"]["conditionThreshold"]
+    assert 'resource.labels.service_name="detcloud-vision-tick"' in minute["filter"]
+    # Fewer than one successful call in five minutes, for another five minutes. No data counts as 0.
+    assert (minute["comparison"], minute["thresholdValue"]) == ("COMPARISON_LT", 1)
+    assert minute["aggregations"][0]["alignmentPeriod"] == minute["duration"] == "300s"
+    assert minute["evaluationMissingData"] == "EVALUATION_MISSING_DATA_ACTIVE"
     for alarm in gcp_speech.inputs_of("monitoring/alertPolicy").values():
         assert alarm["notificationChannels"] == []
+
+
+def test_log_alarm_forwards_the_alarms_of_the_tick(gcp_vision: GcpGraph) -> None:
+    [condition] = gcp_vision.inputs_of("monitoring/alertPolicy")["errors"]["conditions"]
+    matched = condition["conditionMatchedLog"]
+    assert "jsonPayload.alarm:*" in matched["filter"]
+    # Each raise of an alarm has its own time, so that the limit of an hour delays none.
+    assert {"alarm", "change", "pool", "raised_ms"} <= set(matched["labelExtractors"])
+    assert matched["labelExtractors"]["alarm"] == "EXTRACT(jsonPayload.alarm)"
+
+
+def test_alarms_link_to_the_runbook(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+    for name, alarm in gcp_vision.inputs_of("monitoring/alertPolicy").items():
+        assert f"docs/runbook/{name}.md" in alarm["documentation"]["content"]
+        assert "links" not in alarm["documentation"]
+    for name, alarm in gcp_speech.inputs_of("monitoring/alertPolicy").items():
+        [link] = alarm["documentation"]["links"]
+        assert link["url"] == f"https://wiki.example.com/{name}.md"
 
 
 def test_budget_counts_resources_with_the_clusters_label(

@@ -4,7 +4,7 @@ import pytest
 
 from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
 from infra.gcp.policies import ROLES, TRIAL_ROLES, Grant, key_members, list_grants
-from lambdas.gcp.function_names import FUNCTIONS
+from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, FUNCTIONS
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
 DATABASE = 'resource.name == "projects/acme-ml/databases/detcloud-vision"'
@@ -127,11 +127,12 @@ def test_instance_may_only_read_the_agents_code() -> None:
     assert may("instance", logs_instances=True) == {**code, **logged}
 
 
-def test_event_account_may_call_advance_and_tick() -> None:
+def test_event_account_may_call_advance_tick_and_wake() -> None:
     assert may("events") == {
         ("project", "", ""): {"eventarc.events.receiveEvent"},
         ("service", "advance", ""): {"run.routes.invoke"},
         ("service", "tick", ""): {"run.routes.invoke"},
+        ("service", "wake", ""): {"run.routes.invoke"},
     }
 
 
@@ -153,14 +154,14 @@ def test_build_account_may_read_sources_and_push_images() -> None:
 
 def test_all_accounts_and_roles_are_granted() -> None:
     all_grants = grants(logs_instances=True)
-    assert {grant.account for grant in all_grants} == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert {grant.account for grant in all_grants} == {*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS}
     assert {grant.role for grant in all_grants} == set(ROLES) - set(TRIAL_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])
 def test_names_fit_googles_limits(team: str) -> None:
     names = Names(team, "p" * 30, "1" * 12, "northamerica-northeast1")
-    for account in (*FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS):
+    for account in (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS):
         assert 6 <= len(names.account_id(account)) <= 30
     assert max(len(names.objects), len(names.checkpoints)) <= 63
     assert len(names.database) <= 63

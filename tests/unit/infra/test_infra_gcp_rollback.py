@@ -59,6 +59,7 @@ def test_rollback_moves_all_services_and_the_api_last() -> None:
     assert [move.function for move in moves] == [
         "advance",
         "tick",
+        "wake",
         "checkpoint_gc",
         "suggest",
         "api",
@@ -80,7 +81,7 @@ def test_rollback_moves_all_services_and_the_api_last() -> None:
         # The etag keeps the rollback from undoing a concurrent deployment.
         "etag": "e-api",
     }
-    assert len(patches) == len(lines) == 5
+    assert len(patches) == len(lines) == 6
 
 
 def test_forward_moves_to_the_newest_revisions() -> None:
@@ -121,7 +122,8 @@ def test_interrupted_rollback_reports_moved_and_remaining_services() -> None:
         move_functions(NAMES, api, lambda line: None)
     assert str(refusal.value).splitlines() == [
         "functions of the deployment one: detcloud-vision-advance, detcloud-vision-tick, "
-        "detcloud-vision-checkpoint-gc; repeat the rollback to move the others",
+        "detcloud-vision-wake, detcloud-vision-checkpoint-gc; "
+        "repeat the rollback to move the others",
         "detcloud-vision-suggest did not move: etag",
         "detcloud-vision-api was not told to move",
     ]
@@ -174,20 +176,20 @@ def test_rollback_compares_the_actual_traffic() -> None:
 
 
 def test_prunes_revisions_before_the_last_five_deployments() -> None:
-    # Five of seven deployments stay; two revisions of each of five functions are deleted.
+    # Five of seven deployments stay; two revisions of each of six functions are deleted.
     api, lines = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
-    assert prune_revisions(NAMES, api, lines.append) == 10
+    assert prune_revisions(NAMES, api, lines.append) == 12
     ends = {url.rpartition("/")[2] for url in api.urls_of("DELETE")}
     assert ends == {
         f"{NAMES.part(function)}-{number}" for function in FUNCTIONS for number in (0, 1)
     }
-    assert lines == ["10 old revisions of functions were removed"]
+    assert lines == ["12 old revisions of functions were removed"]
 
 
 def test_keeps_the_live_revision_and_the_predecessor() -> None:
     # The second of eight is live and the first is kept for a rollback: only the third is deleted.
     api = services("1", "2", "3", "4", "5", "6", "7", "8", live=1)
-    assert prune_revisions(NAMES, api, lambda line: None) == 5
+    assert prune_revisions(NAMES, api, lambda line: None) == 6
     assert {url[-2:] for url in api.urls_of("DELETE")} == {"-2"}
 
 

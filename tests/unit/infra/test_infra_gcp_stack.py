@@ -20,7 +20,7 @@ from infra.gcp.program import make_stack, read_stack_config
 from infra.gcp.settings import parse_settings
 from infra.gcp.storage import INDEXES
 from infra.terraform.recorder import Resource, run_program
-from lambdas.gcp.function_names import FUNCTIONS
+from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, ACCOUNT_OF, FUNCTIONS
 from tests.emulators.gcp_stack_files import POOLS, gcp_files
 from tests.unit.infra.gcp_graphs import (
     DIGEST,
@@ -198,11 +198,13 @@ def test_gcp_functions_have_exact_environments(gcp_vision: GcpGraph) -> None:
         "labels": {"detcloud-cluster": "detcloud-vision"},
         "name_prefix": "detcloud-vision--vm",
     }
-    own["tick"] |= {
-        "DETCLOUD_GC_URL": "https://detcloud-vision-checkpoint-gc-123456789012.us-central1.run.app",
-        "DETCLOUD_SUGGEST_URL": "https://detcloud-vision-suggest-123456789012.us-central1.run.app",
-        "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
-    }
+    url = "https://detcloud-vision-{}-123456789012.us-central1.run.app"
+    for name in ("tick", "wake"):
+        own[name] |= {
+            "DETCLOUD_GC_URL": url.format("checkpoint-gc"),
+            "DETCLOUD_SUGGEST_URL": url.format("suggest"),
+            "DETCLOUD_NETWORK": variables["tick"]["DETCLOUD_NETWORK"],
+        }
     own["checkpoint_gc"] |= {"DETCLOUD_PURGE_VERSIONS": "1"}
     assert variables == {name: {**common, **own[name]} for name in FUNCTIONS}
 
@@ -215,7 +217,7 @@ def test_services_have_images_accounts_and_scale_to_zero(
         template = service["template"]
         [container] = template["containers"]
         assert service["name"] == f"detcloud-vision-{name.replace('_', '-')}"
-        assert template["serviceAccount"] == f"Account.{name}.email"
+        assert template["serviceAccount"] == f"Account.{ACCOUNT_OF.get(name, name)}.email"
         kind, digest = ("suggest", SUGGEST) if name == "suggest" else ("functions", SOURCE)
         assert container["image"] == f"{REPOSITORY}/{kind}:{digest[:32]}"
         assert "commands" not in container
@@ -232,13 +234,15 @@ def test_services_have_images_accounts_and_scale_to_zero(
     assert sizes == {
         "api": ("60s", 40, 20),
         "advance": ("60s", 8, 20),
-        "tick": ("60s", 32, 2),
+        # Events have instances of their own, and cannot use up those of the minute.
+        "tick": ("60s", 4, 2),
+        "wake": ("60s", 32, 2),
         # The second request learns that the first request is at work.
         "checkpoint_gc": ("900s", 2, 1),
         "suggest": ("300s", 2, 1),
     }
     # The tick waits only 5 s for the two other functions, which continue after the request.
-    assert throttled == {"api", "advance", "tick"}
+    assert throttled == {"api", "advance", "tick", "wake"}
     api = gcp_speech.inputs_of("cloudrunv2/service")["api"]["template"]
     assert api["maxInstanceRequestConcurrency"] == 10
     assert api["scaling"]["maxInstanceCount"] == 5
@@ -328,9 +332,9 @@ def test_image_tags_are_immutable_and_the_newest_are_kept(gcp_vision: GcpGraph) 
     assert policies["KEEP"]["mostRecentVersions"] == {"keepCount": 10}
 
 
-def test_created_documents_call_advance_and_tick(gcp_vision: GcpGraph) -> None:
+def test_created_documents_call_advance_and_wake(gcp_vision: GcpGraph) -> None:
     triggers = gcp_vision.inputs_of("eventarc/trigger")
-    for name, function in (("mail", "advance"), ("intents", "tick")):
+    for name, rows, function in (("mail", "advance", "advance"), ("intents", "tick", "wake")):
         trigger = triggers[name]
         filters = {
             matching_criteria["attribute"]: matching_criteria
@@ -338,7 +342,7 @@ def test_created_documents_call_advance_and_tick(gcp_vision: GcpGraph) -> None:
         }
         assert filters["type"]["value"] == "google.cloud.firestore.document.v1.created"
         assert filters["database"]["value"] == "detcloud-vision"
-        assert filters["document"]["value"] == f"triggers/{function}/rows/{{row}}"
+        assert filters["document"]["value"] == f"triggers/{rows}/rows/{{row}}"
         assert filters["document"]["operator"] == "match-path-pattern"
         called = trigger["destination"]["cloudRunService"]
         assert called == {
@@ -355,7 +359,7 @@ def test_created_documents_call_advance_and_tick(gcp_vision: GcpGraph) -> None:
 def test_scheduler_calls_the_tick_each_minute_with_a_token(gcp_vision: GcpGraph) -> None:
     [job] = gcp_vision.inputs_of("cloudscheduler/job").values()
     assert (job["schedule"], job["timeZone"]) == ("* * * * *", "Etc/UTC")
-    assert job["retryConfig"] == {"retryCount": 0}
+    assert job["retryConfig"] == {"retryCount": 1, "minBackoffDuration": "5s"}
     assert job["httpTarget"] == {
         "httpMethod": "POST",
         "uri": "Service.tick.uri",
@@ -397,9 +401,9 @@ def test_each_grant_is_made_once_with_its_condition(gcp_vision: GcpGraph) -> Non
     }
 
 
-def test_each_function_has_a_separate_account(gcp_vision: GcpGraph) -> None:
+def test_each_function_except_wake_has_a_separate_account(gcp_vision: GcpGraph) -> None:
     accounts = gcp_vision.inputs_of("serviceaccount/account")
-    assert set(accounts) == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert set(accounts) == {*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS}
     assert accounts["checkpoint_gc"]["accountId"] == "dc-vision-gc"
     assert len({account["accountId"] for account in accounts.values()}) == len(accounts)
 

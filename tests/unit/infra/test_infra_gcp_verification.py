@@ -27,20 +27,20 @@ def alarm_results(*policies: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_policies_in_order_are_skipped_because_none_can_be_triggered() -> None:
-    results = alarm_results(policy("errors"), policy("lag"))
+    results = alarm_results(policy("errors"), policy("minute"))
     assert [result for result, _ in results] == ["skipped", "skipped"]
     assert "Google has no call that triggers" in results[0][1]
 
 
 def test_missing_and_disabled_policies_fail() -> None:
-    assert alarm_results(policy("lag", enabled=False)) == [
+    assert alarm_results(policy("minute", enabled=False)) == [
         ("failed", "the alert policy does not exist"),
         ("failed", "the alert policy is disabled"),
     ]
 
 
 def test_policy_without_a_channel_names_the_setting() -> None:
-    [first, _] = alarm_results(policy("errors", notificationChannels=[]), policy("lag"))
+    [first, _] = alarm_results(policy("errors", notificationChannels=[]), policy("minute"))
     assert first == ("skipped", "the alert policy has no channel: set alarmEmail")
 
 

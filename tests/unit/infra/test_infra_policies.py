@@ -9,7 +9,7 @@ from control_plane.aws.storage_credentials import session_policy
 from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws import policies
-from infra.aws.names import FUNCTIONS, Names
+from infra.aws.names import ROLE_FUNCTIONS, Names
 from infra.aws.settings import Network
 from provisioner.clouds.aws.ec2_api import Ec2Api
 from provisioner.clouds.aws.launch_request import Ec2Settings, Subnet, fleet_request
@@ -46,7 +46,7 @@ DOCUMENTS = {
     "purging checkpoint_gc": policies.checkpoint_gc(NAMES, purges=True),
     "suggest": policies.suggest(NAMES),
     "storage": policies.storage(NAMES),
-    "logs": {"Statement": policies.logs(NAMES, "api", is_traced=True)},
+    "logs": {"Statement": policies.logs(NAMES, ["api"], is_traced=True)},
 }
 TICK = {
     **ROWS,
@@ -55,6 +55,7 @@ TICK = {
     "ObjectsList": "s3:ListBucket",
     "KeepAgentCode": "s3:PutObject",
     "Wake": "lambda:InvokeFunction",
+    "NotifyOfAlarms": "sns:Publish",
     "Look": "ec2:DescribeCapacityReservations ec2:DescribeImages ec2:DescribeInstanceTypes "
     "ec2:DescribeInstances "
     "ec2:DescribeLaunchTemplates ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory "
@@ -269,7 +270,7 @@ def test_tick_passes_only_the_instance_role_to_ec2() -> None:
     to_ec2 = {"iam:PassedToService": "ec2.amazonaws.com"}
     assert allows(tick, "iam:PassRole", NAMES.role_arn("instance"), to_ec2)
     assert not allows(tick, "iam:PassRole", NAMES.role_arn("instance"))
-    for role in (*FUNCTIONS, "storage"):
+    for role in (*ROLE_FUNCTIONS, "storage"):
         assert not allows(tick, "iam:PassRole", NAMES.role_arn(role), to_ec2)
 
 
@@ -316,6 +317,7 @@ def test_functions_reach_no_foreign_resources(name: str) -> None:
         ("sts:AssumeRole", OTHER.role_arn("storage")),
         ("lambda:InvokeFunction", OTHER.function_arn("checkpoint_gc")),
         ("sqs:SendMessage", OTHER.dead_letters_arn),
+        ("sns:Publish", OTHER.alarms_arn),
         ("logs:PutLogEvents", f"{OTHER.log_group_arn('api')}:log-stream:1"),
     ]
     assert [what for what in reached if allows(document, *what)] == []

@@ -92,7 +92,7 @@ def test_refuses_wrong_google_projects(value: str, expected: str) -> None:
     assert expected in problem
 
 
-def test_only_api_and_tick_know_the_google_project(tmp_path: Path) -> None:
+def test_only_api_tick_and_wake_know_the_google_project(tmp_path: Path) -> None:
     config = {**VISION, "detcloud:otherClouds": json.dumps({"gcp": TWO_REGIONS})}
     functions = graph("vision", config, tmp_path).inputs_of("Function")
     accounts = {
@@ -100,8 +100,8 @@ def test_only_api_and_tick_know_the_google_project(tmp_path: Path) -> None:
         for name, function in functions.items()
         if VARIABLE in function["environment"]["variables"]
     }
-    assert set(accounts) == {"api", "tick"}
-    assert accounts["api"] == accounts["tick"]
+    assert set(accounts) == {"api", "tick", "wake"}
+    assert accounts["api"] == accounts["tick"] == accounts["wake"]
     account = json.loads(accounts["tick"])["gcp"]
     # Pools use the account and the network that the script creates.
     whole = add_deployment(

@@ -65,7 +65,7 @@ def test_export_uses_terraforms_names(document: dict[str, Any]) -> None:
     assert resources["aws_lambda_permission"]["minute"]["function_name"] == (
         "${aws_lambda_alias.tick.function_name}"
     )
-    assert resources["aws_cloudwatch_metric_alarm"]["lag"]["alarm_name"] == "detcloud-vision-lag"
+    assert resources["aws_cloudwatch_metric_alarm"]["api"]["alarm_name"] == "detcloud-vision-api"
     assert set(resources["aws_subnet"]) == {"us_east_1a", "us_east_1b"}
 
 

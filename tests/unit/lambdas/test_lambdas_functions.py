@@ -97,23 +97,51 @@ assert len(calls) == {call_count}
     run_script(check, {})
 
 
-@pytest.mark.parametrize(("done", "failed"), [(True, []), (False, ["7", "8"])])
-def test_early_wakes_are_reported_as_failed_records(done: bool, failed: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("done", "age_seconds", "failed"),
+    [
+        (True, 0, []),
+        (False, 50, ["7", "8"]),
+        # The tick of each minute has seen the first row, and continues its work.
+        (False, 61, ["8"]),
+    ],
+)
+def test_unfinished_rows_are_delivered_again_for_a_minute(
+    done: bool, age_seconds: int, failed: list[str]
+) -> None:
     check = f"""
 from types import SimpleNamespace
-import lambdas.aws.tick
+import time
+import lambdas.aws.wake
 woken = []
-lambdas.aws.tick.steps.run_row_steps = (
+lambdas.aws.wake.steps.run_row_steps = (
     lambda partitions, left_ms: woken.append((partitions, left_ms())) or {done}
 )
 context = {context_expression()}
 records = [
-    dict(dynamodb=dict(SequenceNumber=number, Keys=dict(p=dict(S=partition), s=dict(S="1"))))
-    for number, partition in (("7", "notices"), ("8", "jobs#gpus"))
+    dict(dynamodb=dict(SequenceNumber=number, Keys=dict(p=dict(S=partition), s=dict(S="1")), **at))
+    for number, partition, at in (
+        ("7", "notices", dict(ApproximateCreationDateTime=time.time() - {age_seconds})),
+        ("8", "jobs#gpus", dict()),
+    )
 ]
-answer = lambdas.aws.tick.handler(dict(Records=records), context)
+answer = lambdas.aws.wake.handler(dict(Records=records), context)
 assert woken == [(["notices", "jobs#gpus"], 59_000)]
 assert [it["itemIdentifier"] for it in answer["batchItemFailures"]] == {failed}
+"""
+    run_script(check, {})
+
+
+@pytest.mark.parametrize("event", ["{}", "dict(Records=[dict(dynamodb={})])"])
+def test_tick_runs_all_steps_for_any_event(event: str) -> None:
+    check = f"""
+from types import SimpleNamespace
+import lambdas.aws.tick
+from lambdas.tick_steps import Step
+done = []
+lambdas.aws.tick.steps.minute_steps = lambda count: [Step("leases", lambda: done.append(1))]
+assert lambdas.aws.tick.handler({event}, {context_expression()}) is None
+assert done == [1]
 """
     run_script(check, {})
 

@@ -28,6 +28,7 @@ from lambdas.gcp.row_events import (
     SENDER_SECONDS,
     NotAnEvent,
     is_event,
+    is_left_to_tick,
     new_row_path,
     seconds_of_sender,
 )
@@ -179,6 +180,21 @@ def test_busy_function_answers_at_once() -> None:
 def test_recent_event_waits_for_the_sender(committed: str, seconds: float) -> None:
     assert seconds_of_sender({"ce-time": committed}, 100.0) == pytest.approx(seconds)
     assert seconds_of_sender({}, 100.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("committed", "is_left"),
+    [
+        # The time is 100 s.
+        ("1970-01-01T00:00:40.000000Z", False),
+        ("1970-01-01T00:00:39.999000Z", True),
+        ("1970-01-01T00:02:40.000000Z", False),
+        ("yesterday", False),
+    ],
+)
+def test_event_is_left_to_the_tick_after_a_minute(committed: str, is_left: bool) -> None:
+    assert is_left_to_tick({"ce-time": committed}, 100_000) is is_left
+    assert not is_left_to_tick({}, 100_000)
 
 
 def test_emulated_events_have_the_time_of_the_commit() -> None:

@@ -15,6 +15,7 @@ from tests.unit.rows.undeclared_rows import find_undeclared
 # clusters. `build_cluster` of tests/unit/api checks the rows of all tests with an API.
 NOT_SIMULATED = frozenset(
     {
+        "alarm",
         "awaited suggestion",
         "cluster configuration",
         "cluster id",
@@ -25,6 +26,7 @@ NOT_SIMULATED = frozenset(
         "edit of trial metadata",
         "environment",
         "failed sync",
+        "hourly cost",
         "idempotency key of an effect",
         "identity",
         "incarnation",

@@ -15,6 +15,11 @@ from control_plane.actors.pins import Pin, add_pin, decode_pin, encode_pin
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.leases import RENEW_AFTER_MS, mark_lost_agents, renew_lease
 from control_plane.agents.sessions import decode_session, session_write
+from control_plane.alarms.notifications import LogNotifier
+from control_plane.alarms.records import AlarmRow, CostHistory
+from control_plane.alarms.rows import COST_HISTORY, alarm_key, encode_alarm, encode_history
+from control_plane.alarms.watch import AlarmWatch
+from control_plane.config.alarms import Alarms
 from control_plane.fleet.bills import bills_partition, decode_bill, encode_bill
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import instance_key
@@ -246,6 +251,25 @@ def put_new_instance(table: StateTable) -> Key:
     return instance_key(new)
 
 
+def alarm(cluster: Cluster) -> Case:
+    key = alarm_key("failed-boots", POOL)
+    body = encode_alarm(AlarmRow("failed-boots", POOL, "broken", NOW_MS, raised_ms=NOW_MS))
+    cluster.services.table.commit((Put(key, 1, body, Expect.ABSENT),))
+    # The check clears the alarm, and notifies users that it was raised.
+    return key, lambda: check_alarms(cluster)
+
+
+def hourly_cost(cluster: Cluster) -> Case:
+    body = encode_history(CostHistory(0))
+    cluster.services.table.commit((Put(COST_HISTORY, 1, body, Expect.ABSENT),))
+    put_new_instance(cluster.services.table)
+    return COST_HISTORY, lambda: check_alarms(cluster)
+
+
+def check_alarms(cluster: Cluster) -> None:
+    AlarmWatch(cluster.services.engine, LogNotifier(), "c").check(Alarms(), 0)
+
+
 CASES: dict[str, Callable[[Cluster], Case]] = {
     "head": head,
     "part": part,
@@ -261,6 +285,8 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "model version": model_version,
     "fleet": fleet,
     "instance": instance,
+    "alarm": alarm,
+    "hourly cost": hourly_cost,
 }
 # The code of a different family rewrites these rows, too.
 SAME_CODE = {

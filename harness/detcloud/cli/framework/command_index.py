@@ -49,6 +49,7 @@ NOUNS = {
     "job": "inspect the queue and change its order",
     "resource-pool": "inspect and change the resource pools",
     "agent": "inspect, enable and disable agents",
+    "alarm": "list the raised alarms of the cluster",
     "slot": "inspect, enable and disable the agents' slots",
     "template": "store parts of configurations on the cluster",
     "token": "create and revoke access tokens",
@@ -345,6 +346,7 @@ _CLUSTER = (
     Command("agent", "describe", "show an agent and its slots", "agent"),
     Command("agent", "enable", "place trials on an agent again", "agent"),
     Command("agent", "disable", "stop placing trials on an agent", "agent"),
+    Command("alarm", "list", "list the raised alarms", "alarm", (), ("ls",)),
     Command("slot", "list", "list slots", "slot", (), ("ls",)),
     Command("slot", "enable", "place trials on a slot again", "slot"),
     Command("slot", "disable", "stop placing trials on a slot", "slot"),
@@ -472,9 +474,7 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by the short form if NOUN_ALIASES has a short form. An unknown noun
-    is returned alone.
-    """
+    """Return the noun, then the short form if NOUN_ALIASES has a short form of the noun."""
     return [noun, *(short for short, full in NOUN_ALIASES.items() if full == noun)]
 
 

@@ -1,0 +1,1 @@
+"""The alarms that the cluster decides, and the runbook's pages for all alarms."""
