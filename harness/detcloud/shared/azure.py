@@ -44,8 +44,7 @@ from detcloud.shared.transfers import (
 
 BLOCKS_MAX = 50_000
 RETRIES_MAX = 5
-CONNECT_SECONDS_MAX = 10
-READ_SECONDS_MAX = 60
+CONNECT_SECONDS_MAX, READ_SECONDS_MAX = 10, 60
 
 # Azure requires names of metadata to be identifiers.
 _TOKEN = "detcloud_put"
@@ -132,10 +131,8 @@ class AzureContainer:
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
             with destination.open("wb") as file:
                 content.readinto(file)
-        if (received := destination.stat().st_size) != content.size:
+        if (received := hash_file(destination, digest)) != content.size:
             raise BucketError(f"{received} of {content.size} bytes of {key!r:.200} were received")
-        if digest is not None:
-            hash_file(destination, digest)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a blob, and return the size in bytes and an iterator of blocks.

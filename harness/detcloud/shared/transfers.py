@@ -169,10 +169,15 @@ def write_blocks(destination: Path, blocks: Iterable[bytes], digest: Digest | No
         return file.tell()
 
 
-def hash_file(path: Path, digest: Digest) -> None:
-    """Update `digest` with the content of a file. Raise OSError if the file cannot be read."""
-    hashing = _OrderedHashing(path, digest)
-    hashing.add_part(0, path.stat().st_size)
+def hash_file(path: Path, digest: Digest | None) -> int:
+    """Update `digest`, if any, with the content of a file, and return the file's bytes.
+
+    Raise OSError if the file cannot be read.
+    """
+    size = path.stat().st_size
+    if digest is not None:
+        _OrderedHashing(path, digest).add_part(0, size)
+    return size
 
 
 class _OrderedHashing:
