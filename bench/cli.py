@@ -23,6 +23,7 @@ from bench.packages import packages
 from bench.page import page
 from bench.pools import pools
 from bench.reading import reading
+from bench.resume import resume
 from bench.scheduling import scheduling
 from bench.simulation import simulation
 from bench.sleepers import sleepers
@@ -57,6 +58,7 @@ FIGURES: dict[str, Figure] = {
     "packages": packages,
     "training": training,
     "checkpoints": checkpoints,
+    "resume": resume,
     "gangs": gangs,
     "data": data,
     "stores": stores,

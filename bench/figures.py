@@ -44,6 +44,7 @@ class Scale:
     checkpoint_runs: int = 2
     checkpoint_batches: int = 30
     checkpoint_mib: int = 500
+    resumed_runs: int = 5
     gang_starts: int = 7
     gang_notices: int = 5
     gang_training_runs: int = 60
@@ -109,6 +110,7 @@ QUICK = Scale(
     checkpoint_runs=1,
     checkpoint_batches=2,
     checkpoint_mib=4,
+    resumed_runs=1,
     gang_starts=1,
     gang_notices=1,
     gang_training_runs=1,

@@ -39,6 +39,9 @@ class IdleRuntime:
     def adopt(self, directories: Sequence[Path]) -> None:
         """Do nothing: no trials of an earlier agent exist."""
 
+    def expect_image(self, image: str) -> None:
+        """Do nothing: trials run without images."""
+
     def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
         """Return a launch without a preparation."""
         directory = assignment.directory

@@ -43,6 +43,7 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
     - At the first notice, record an interruption in the health.
     - Record an end that the provisioner did not request, or a failed boot, in the health
       (`_record_unrequested_end`). An instance that only vanished from the list does not count.
+    - At the end, offerings that lacked quota may be tried at once (`health_after_freed_quota`).
 
     The changes do not count against the limit of drains, `draft.tokens`. Each change of the state
     to TERMINATING or ENDED is appended to the draft's reasons. Nothing is stored outside the draft.
@@ -61,6 +62,10 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         return
     if end.counts:
         _record_unrequested_end(draft, marked)
+    if end.state is InstanceState.ENDED:
+        # A replacement may have been refused at the notice, when the old instance used the quota.
+        for name, health in draft.health.items():
+            draft.health[name] = offerings.health_after_freed_quota(health, draft.snapshot.now_ms)
     draft.set_state(marked, end.state, end.reason)
 
 

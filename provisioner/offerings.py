@@ -141,6 +141,18 @@ def health_after_connection(health: OfferingHealth) -> OfferingHealth:
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
+def health_after_freed_quota(health: OfferingHealth, now_ms: int) -> OfferingHealth:
+    """Return an offering's health after an instance of the pool has ended, which may free a quota.
+
+    If the last error was a used-up quota, the next attempt is due now. The error and its count
+    stay, so that another failure has a longer back-off. An offering that is given up keeps its
+    back-off.
+    """
+    if health.kind is not ErrorKind.QUOTA or health.given_up:
+        return health
+    return replace(health, retry_ms=min(health.retry_ms, now_ms))
+
+
 def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """Return an offering's health, moving times in the future to `now_ms`.
 

@@ -30,6 +30,7 @@ JOB = RowType(
         "queries.job",
         "queries.pool",
         "usecases.job_changes",
+        "usecases.likely_image",
     ),
     wakes=("tick",),
     is_passing=True,

@@ -1,5 +1,6 @@
 """Enrolment of agents: check the join token and open a session for the agent."""
 
+import logging
 from dataclasses import dataclass
 
 from control_plane.access.principals import Principal
@@ -9,6 +10,10 @@ from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.services import Services
+from control_plane.state.table import TableError
+from control_plane.usecases.likely_image import find_likely_image
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class AgentSession:
     """The token for the agent's own routes."""
     incarnation: str
     """The incarnation of the cluster's state."""
+    image: str = ""
+    """The image that the agent pulls before the first trial, or ""."""
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
@@ -69,7 +76,23 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         request.runtime,
     )
     token = issue_agent_token(services.table, request.name, epoch)
-    return AgentSession(epoch, token, services.incarnation)
+    image = _early_image(services, request, caller)
+    return AgentSession(epoch, token, services.incarnation, image)
+
+
+def _early_image(services: Services, request: EnrolmentRequest, caller: Principal) -> str:
+    """Return the image that a launched machine pulls at once, or "" for other machines.
+
+    A failure is logged, since the enrolment succeeds without the image.
+    """
+    devices = [kind for _, kind, _, _ in request.slots]
+    if not caller.agent or request.runtime != "docker" or not devices:
+        return ""
+    try:
+        return find_likely_image(services, request.resource_pool, request.label, devices[0])
+    except (TableError, ValueError, KeyError):
+        log.exception("agent %s pulls no image before its first trial", request.name)
+        return ""
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:

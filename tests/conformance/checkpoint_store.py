@@ -1,10 +1,17 @@
 """The contract of checkpoint stores: a suite is a subclass with a `store` fixture."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError
+from detcloud.storage import (
+    CheckpointStore,
+    HashingStore,
+    KeyExists,
+    KeyNotFound,
+    StorageError,
+)
 
 KEY = "3/4/1/uuid/state_dict.pth"
 
@@ -30,6 +37,22 @@ class CheckpointStoreContract:
         store.put(KEY, source)
         store.get(KEY, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b""
+
+    @pytest.mark.parametrize("content", [b"", b"abc", b"0123456789" * 100_000])
+    def test_hash_of_a_copy_in_a_bucket_is_that_of_the_content(
+        self, store: CheckpointStore, source: Path, tmp_path: Path, content: bytes
+    ) -> None:
+        # Folders have no transfer during which the content could be hashed.
+        assert isinstance(store, HashingStore) == (store.root is None)
+        if not isinstance(store, HashingStore):
+            return
+        source.write_bytes(content)
+        store.put(KEY, source)
+        assert store.get_hashed(KEY, tmp_path / "copy") == hashlib.sha256(content).hexdigest()
+        assert (tmp_path / "copy").read_bytes() == content
+        with pytest.raises(KeyNotFound):
+            store.get_hashed(f"{KEY}.other", tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == content
 
     def test_stored_file_is_not_overwritten(
         self, store: CheckpointStore, source: Path, tmp_path: Path

@@ -85,6 +85,15 @@ def test_image_is_pulled_once_and_recorded_by_digest(
     (tmp_path / "first").rename(trial.directory.path)
 
 
+def test_refused_early_pull_is_no_failure_of_the_trial(node: TrialNode, registry: Registry) -> None:
+    # The early pull has no login, which this registry needs.
+    node.runtime.expect_image(registry.image)
+    trial = run(node, LEAVE, **asking(registry.image))
+    assert exit_record(trial)["reason"] == "completed", log_text(trial)
+    (record,) = environments(trial)
+    assert record["image_digest"] == registry.digest
+
+
 @pytest.mark.parametrize("password", ["wrong-canary-4c", None])
 def test_refused_login_is_a_failure_of_the_trial(
     node: TrialNode, registry: Registry, tmp_path: Path, password: str | None

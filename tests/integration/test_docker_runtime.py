@@ -20,7 +20,7 @@ import pytest
 from detcloud.agent.docker.container import LABEL
 from detcloud.agent.docker.engine import EngineClient
 from detcloud.agent.docker.launch import container_name
-from tests.conformance.container_runtime import begin, run, states
+from tests.conformance.container_runtime import PRELUDE, begin, run, states, trial_files
 from tests.conftest import require
 from tests.emulators.docker_engine import IMAGE, DockerEngine, machine_mounts, root_folder
 from tests.integration.agent_process import LEAVE, OBEY
@@ -103,6 +103,22 @@ report("seen", uid=os.getuid(), capabilities=int(status["CapEff"], 16),
     assert labels[f"{LABEL}agent"] == "node"
     # Files that the container wrote belong to the same unprivileged user.
     assert trial.directory.out.stat().st_uid == USER
+
+
+def test_runs_of_an_experiment_share_the_downloads_of_the_hook(node: TrialNode) -> None:
+    hook = """
+echo "has $(cat "$PIP_CACHE_DIR/wheel" 2> /dev/null || echo nothing)"
+mkdir -p "$PIP_CACHE_DIR" "$UV_CACHE_DIR"
+echo a wheel > "$PIP_CACHE_DIR/wheel"
+"""
+    files = trial_files(PRELUDE + LEAVE, hook)
+    found = []
+    for name, experiment in (("4.1", 3), ("4.2", 3), ("5.1", 4)):
+        trial = node.begin(name, files, experiment_id=experiment)
+        node.watch(trial)
+        assert exit_record(trial)["reason"] == "completed", log_text(trial)
+        found += [line for line in log_text(trial).splitlines() if line.startswith("has ")]
+    assert found == ["has nothing", "has a wheel", "has nothing"]
 
 
 def test_image_and_digest_are_recorded(node: TrialNode, engine: DockerEngine) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.fleet.records import InstanceState, Market, Offering
+from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
 from control_plane.fleet.rows import read_fleet, read_instances, read_past_instances
 from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.clouds.provider import CloudInstance
@@ -118,6 +118,27 @@ def test_replacement_starts_at_the_preemption_of_a_machine(lasting: Account) -> 
     past, _ = read_past_instances(simulation.table, POOL)
     assert [(row.id, row.boot_log) for row in past] == [(first, "")]
     assert "the spot instance was preempted" in past[0].reason
+
+
+def test_replacement_without_quota_starts_when_the_preempted_machine_has_ended(
+    lasting: Account,
+) -> None:
+    simulation = SimulatedFleet(lasting, SPOT_A)
+    # The quota suffices for a single machine, an a2-highgpu-4g.
+    simulation.emulator.quota = {"spot": 4}
+    simulation.add_work(1)
+    simulation.run_until(lambda: simulation.pool.is_working, 60)
+    (first,) = simulation.living()
+    simulation.emulator.preempt(first)
+    # The refusal is the result of an operation that ends after 12 s.
+    simulation.run(25)
+    fleet = read_fleet(simulation.table, POOL)
+    assert fleet is not None
+    assert fleet.health["spot-a"].kind is ErrorKind.QUOTA
+    # The machine ends 30 s after the notice. Without the end, the back-off would last a minute or
+    # two from the refusal.
+    simulation.run_until(lambda: first not in simulation.living(), 40)
+    simulation.run_until(lambda: bool(simulation.living()), 20)
 
 
 def test_machine_shut_down_from_inside_is_deleted(lasting: Account) -> None:

@@ -70,6 +70,7 @@ class EnrolmentAnswer(Answer):
     epoch: int
     lease_ms: int
     incarnation: str
+    image: str
 
 
 @router.get("/agents")
@@ -134,6 +135,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         epoch=session.epoch,
         lease_ms=LEASE_MS,
         incarnation=session.incarnation,
+        image=session.image,
     )
 
 

@@ -168,6 +168,10 @@ class Node:
         except (KeyError, TypeError, ValueError, OSError) as error:
             self._log_line(f"an assignment of the cluster could not be applied: {error!r}")
 
+    def expect_image(self, image: str) -> None:
+        """Prepare the runtime for a first trial that probably runs in this image. Never block."""
+        self._runtime.expect_image(image)
+
     def cached_experiments(self) -> list[int]:
         """Return the ids of experiments with packages on this machine, the lowest CACHED_MAX."""
         return held_experiments(self._environments)[:CACHED_MAX]

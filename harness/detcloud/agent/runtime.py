@@ -99,6 +99,12 @@ class ContainerRuntime(Protocol):
         block.
         """
 
+    def expect_image(self, image: str) -> None:
+        """Prepare for a trial that probably runs in this container image. Never block.
+
+        Called after the enrolment of a new machine. The next trial may run in another image.
+        """
+
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
         """Write the files of a trial, fetch missing parts like an image, and return the launch.
 

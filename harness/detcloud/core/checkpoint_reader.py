@@ -15,10 +15,20 @@ from detcloud.core.manifest import parse_manifest
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.bucket_errors import NoSuchBucket
 from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.early_download import EarlyDownload, end_early_download
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.transfers import FETCHED_BYTES, call_at_once
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
-from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
+from detcloud.storage import (
+    CheckpointStore,
+    HashingStore,
+    KeyNotFound,
+    StorageError,
+    checked_key,
+)
 
+# Files that consist of a single part are fetched together.
+FILES_AT_ONCE = 8
 # The cluster stores at most this many characters of a cause.
 CAUSE_CHARACTERS_MAX = 500
 
@@ -37,26 +47,49 @@ class CheckpointDamaged(DetcloudError):
 class CheckpointReader:
     """Reads the checkpoint of `reference` from a store.
 
-    Every method reads the manifest from the store. Every method raises CheckpointDamaged if a file
-    is missing or differs, and StorageError if the store fails.
+    Every method needs the manifest, which is read once. Every method raises CheckpointDamaged if a
+    file is missing or differs, and StorageError if the store fails.
     """
 
-    def __init__(self, store: CheckpointStore, reference: CheckpointReference) -> None:
-        """Create the reader. Read nothing yet."""
+    def __init__(
+        self,
+        store: CheckpointStore,
+        reference: CheckpointReference,
+        early: EarlyDownload | None = None,
+    ) -> None:
+        """Create the reader. Read nothing yet.
+
+        `early` is a download of this checkpoint that was begun before, or None. It has priority
+        over the store. The first call of `copy_files` ends it.
+        """
         self.reference = reference
         self._store = store
+        self._early = early
+        self._manifest: dict[str, Any] | None = None
 
     def copy_files(self, root: Path, selector: Selector | None = None) -> None:
         """Copy the checkpoint's files below the folder `root`, and verify size and SHA-256 of each
         copy.
 
         With a `selector`, copy only the files whose names the selector accepts. A copy that differs
-        is fetched once more. Folders are created, existing files replaced.
+        is fetched once more. Folders are created, existing files replaced. Small files are fetched
+        several at a time if the store allows this.
         """
-        for name, entry in self.read_manifest()["files"].items():
-            if selector is None or selector(name):
-                # The rule for keys of a store also refuses names that lead out of the folder.
-                self._copy_file(name, entry, root / checked_key(name))
+        entries = {
+            # The rule for keys of a store also refuses names that lead out of the folder.
+            name: (entry, root / checked_key(name))
+            for name, entry in self.read_manifest()["files"].items()
+            if selector is None or selector(name)
+        }
+        for _, destination in entries.values():
+            destination.parent.mkdir(parents=True, exist_ok=True)
+        if self._early is not None:
+            early, self._early = self._early, None
+            moved = [name for name, (_, place) in entries.items() if early.move_file(name, place)]
+            end_early_download(early)
+            for name in moved:
+                del entries[name]
+        self._fetch_files(entries)
 
     def file_names(self) -> list[str]:
         """Return the names of the checkpoint's files, as listed in the manifest."""
@@ -67,15 +100,37 @@ class CheckpointReader:
 
         A manifest that differs is fetched once more.
         """
+        if self._manifest is None and self._early is not None:
+            self._manifest = self._early.manifest()
+        if self._manifest is None:
+            self._manifest = self._fetch_manifest()
+        return self._manifest
+
+    def _fetch_files(self, entries: dict[str, tuple[dict[str, Any], Path]]) -> None:
+        """Fetch files. `entries` maps names to entries of the manifest with destinations.
+
+        Large files are fetched one after the other, because a store fetches several parts at once.
+        """
+
+        def copy(name: str) -> None:
+            self._copy_file(name, *entries[name])
+
+        is_concurrent = isinstance(self._store, HashingStore)
+        small = {name for name, (entry, _) in entries.items() if is_concurrent and _is_small(entry)}
+        call_at_once(copy, small, FILES_AT_ONCE)
+        for name in entries:
+            if name not in small:
+                copy(name)
+
+    def _fetch_manifest(self) -> dict[str, Any]:
+        """Read, verify and parse the manifest in the store."""
         with make_temporary_folder("detcloud-manifest-") as folder:
             place = Path(folder) / MANIFEST
             recorded = self.reference.manifest_sha256
-            self._get(MANIFEST, place, "")
-            digest = size_and_sha256(place)[1]
+            digest = self._get(MANIFEST, place, "")[1]
             if recorded not in (None, digest):
                 # A second transfer rules out an error of the first transfer.
-                self._get(MANIFEST, place, "")
-                digest = size_and_sha256(place)[1]
+                digest = self._get(MANIFEST, place, "")[1]
             if recorded not in (None, digest):
                 raise CheckpointDamaged(
                     self.reference,
@@ -93,22 +148,24 @@ class CheckpointReader:
         Raises CheckpointDamaged if the file is missing or both copies differ.
         """
         promised = f"; {MANIFEST} lists {entry['size']} bytes with SHA-256 {entry['sha256']}"
-        destination.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
-            self._get(name, destination, promised)
-            found = size_and_sha256(destination)
+            found = self._get(name, destination, promised)
             if found == (entry["size"], entry["sha256"]):
                 return
         text = f"{name} is not the file that was stored: {found[0]} bytes with SHA-256 {found[1]}"
         raise CheckpointDamaged(self.reference, f"{text}{promised}")
 
-    def _get(self, name: str, destination: Path, promised: str) -> None:
-        """Copy a file to `destination`. Raises CheckpointDamaged if the store has no such file.
+    def _get(self, name: str, destination: Path, promised: str) -> tuple[int, str]:
+        """Copy a file to `destination`, and return the size and the SHA-256 of the copy.
 
-        Raises StorageError if the store fails. `promised` is appended to both messages.
+        Raises CheckpointDamaged if the store has no such file, and StorageError if the store fails.
+        `promised` is appended to both messages.
         """
         key = f"{self.reference.path}/{name}"
         try:
+            if isinstance(self._store, HashingStore):
+                digest = self._store.get_hashed(key, destination)
+                return destination.stat().st_size, digest
             self._store.get(key, destination)
         except StorageError as error:
             if self._is_missing(key, error):
@@ -117,6 +174,7 @@ class CheckpointReader:
             raise StorageError(
                 f"checkpoint {self.reference.uuid}: {name} cannot be read: {error}{promised}"
             ) from error
+        return size_and_sha256(destination)
 
     def _is_missing(self, key: str, error: StorageError) -> bool:
         """Return whether the store has no file under `key`. False means that the store itself
@@ -137,6 +195,12 @@ class CheckpointReader:
         except StorageError as refusal:
             is_gone = isinstance(refusal.__cause__, NoSuchBucket)
             return isinstance(error, KeyNotFound) and not is_gone
+
+
+def _is_small(entry: dict[str, Any]) -> bool:
+    """Return whether a store fetches the file of a manifest's entry as a single part."""
+    size = entry["size"]
+    return isinstance(size, int) and size <= FETCHED_BYTES
 
 
 def report_damage(

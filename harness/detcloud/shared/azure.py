@@ -34,16 +34,17 @@ from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
     PART_BYTES,
     PARTS_AT_ONCE,
+    Digest,
     call_at_once,
     file_parts,
+    hash_file,
     part_bytes_of,
     parts_at_once,
 )
 
 BLOCKS_MAX = 50_000
 RETRIES_MAX = 5
-CONNECT_SECONDS_MAX = 10
-READ_SECONDS_MAX = 60
+CONNECT_SECONDS_MAX, READ_SECONDS_MAX = 10, 60
 
 # Azure requires names of metadata to be identifiers.
 _TOKEN = "detcloud_put"
@@ -119,18 +120,18 @@ class AzureContainer:
             blocks = self._send_blocks(key, source, size, part_bytes)
             return self._commit_blocks(key, blocks, token)
 
-    def fetch(self, key: str, destination: Path) -> None:
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None:
         """Copy a blob to a file, several parts at a time. Replace an existing file.
 
         Raise NoSuchKey without the blob; the file then stays as before. Raise BucketError if the
         blob is replaced meanwhile, or if not all bytes are received, and NoSuchKey if the blob is
-        deleted meanwhile; the file may then contain a part.
+        deleted meanwhile; the file may then contain a part. Update `digest` with the content.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
             with destination.open("wb") as file:
                 content.readinto(file)
-        if (received := destination.stat().st_size) != content.size:
+        if (received := hash_file(destination, digest)) != content.size:
             raise BucketError(f"{received} of {content.size} bytes of {key!r:.200} were received")
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:

@@ -37,7 +37,7 @@ from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.gcs_versions import GcsVersions
 from detcloud.shared.google_packages import offer_google_packages
 from detcloud.shared.http import backoff_seconds
-from detcloud.shared.transfers import fetch_parts, split_parts
+from detcloud.shared.transfers import Digest, fetch_parts, split_parts, write_blocks
 
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
@@ -209,13 +209,14 @@ class GcsBucket:
             blocks = iter(partial(file.read, self._limits.block_bytes), b"")
             return self.write(key, blocks, if_absent=True)
 
-    def fetch(self, key: str, destination: Path) -> None:
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
         A store without ranges gets a single request at a time. Answers that break off are continued
         as in `read`. Raise NoSuchKey without the object; the file then stays as before. Raise
         BucketError if not all bytes are received, and either BucketError or NoSuchKey if the object
-        is replaced or deleted meanwhile; the file may then contain a part.
+        is replaced or deleted meanwhile; the file may then contain a part. Update `digest` with the
+        content.
         """
         part_bytes = self._limits.part_bytes
         first = self._reader.open(key, 0, part_bytes)
@@ -224,8 +225,7 @@ class GcsBucket:
             return
         if first.status_code == WHOLE:
             # The store lacks ranges, or decompresses the object while sending.
-            with destination.open("wb") as file:
-                file.writelines(self._reader.blocks(key, 0, None, first))
+            write_blocks(destination, self._reader.blocks(key, 0, None, first), digest)
             return
         size = int(self._reader.header(key, first, "Content-Range").rpartition("/")[2])
         generation = generation_of(first)
@@ -234,7 +234,7 @@ class GcsBucket:
             answer = self._reader.open(key, start, end, generation) if start else first
             return self._reader.blocks(key, start, end, answer)
 
-        fetch_parts(destination, size, part_bytes, read)
+        fetch_parts(destination, size, part_bytes, read, digest)
 
     def object_size(self, key: str) -> int | None:
         """Return the object's size in bytes. Return None without the object or the bucket.

@@ -35,6 +35,7 @@ from detcloud.shared.s3_versions import S3Versions
 from detcloud.shared.s3_writing import ObjectWriter
 from detcloud.shared.transfers import (
     PART_BYTES,
+    Digest,
     part_bytes_of,
     parts_at_once,
     split_parts,
@@ -156,15 +157,16 @@ class Bucket:
             size = self.object_size(key)
         return size or 0, self._reader.blocks(key, content)
 
-    def fetch(self, key: str, destination: Path) -> None:
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None:
         """Copy an object to a file, several parts at a time. Replace an existing file.
 
         Use a single request at a time if the store lacks ranges. Answers that break off are
         continued as in `read`. Raise NoSuchKey without the object; the file then stays. Raise
         BucketError if the object is replaced meanwhile or not all bytes are received, and NoSuchKey
-        if the object is deleted meanwhile; the file may then contain a part.
+        if the object is deleted meanwhile; the file may then contain a part. Update `digest` with
+        the content.
         """
-        self._reader.fetch(key, destination, self._limits.fetched_part_bytes)
+        self._reader.fetch(key, destination, self._limits.fetched_part_bytes, digest)
 
     def object_size(self, key: str) -> int | None:
         """Return the object's size in bytes. Return None if no object exists.

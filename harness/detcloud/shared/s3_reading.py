@@ -20,7 +20,7 @@ from detcloud.shared.http import backoff_seconds
 from detcloud.shared.s3_client import ATTEMPTS_MAX
 from detcloud.shared.s3_errors import client_error, error_code, http_status, transfer_errors
 from detcloud.shared.s3_features import Feature, StoreFeatures
-from detcloud.shared.transfers import fetch_parts
+from detcloud.shared.transfers import Digest, fetch_parts, write_blocks
 
 _BLOCK_BYTES = 256 * 1024
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -82,14 +82,16 @@ class ObjectReader:
         """
         return self.blocks(key, self.open(key, start, end))
 
-    def fetch(self, key: str, destination: Path, part_bytes: int) -> None:
+    def fetch(
+        self, key: str, destination: Path, part_bytes: int, digest: Digest | None = None
+    ) -> None:
         """Copy an object to a file, in parts of `part_bytes`, several parts at a time.
 
         Use a single request at a time if the store lacks ranges or the size is unknown. Replace an
         existing file once the object is open. Raise NoSuchKey without the object; the file then
         stays as it was. Raise BucketError if the object is replaced meanwhile, or if not all bytes
         are received, and NoSuchKey if the object is deleted meanwhile; the file may then contain a
-        part. Answers that break off are continued as `blocks` does.
+        part. Answers that break off are continued as `blocks` does. Update `digest` with the bytes.
         """
         first = self.open(key, 0, None if self._features.lacks(Feature.RANGES) else part_bytes)
         if first is None:
@@ -97,14 +99,14 @@ class ObjectReader:
             return
         size = self._size_of(key) if first.size is None else first.size
         if size is None or self._features.lacks(Feature.RANGES):
-            self._fetch_whole(key, destination, first, size)
+            self._fetch_whole(key, destination, first, size, digest)
             return
 
         def read(start: int, end: int) -> Iterator[bytes]:
             part = self.open(key, start, end, first.etag) if start else first
             return self.blocks(key, part)
 
-        fetch_parts(destination, size, part_bytes, read)
+        fetch_parts(destination, size, part_bytes, read, digest)
 
     def open(
         self, key: str, start: int = 0, end: int | None = None, etag: str = ""
@@ -179,8 +181,15 @@ class ObjectReader:
         last = min(ends) if ends else None
         return Content(_CutBody(body, start, last), start, last, size, whole.etag)
 
-    def _fetch_whole(self, key: str, destination: Path, content: Content, size: int | None) -> None:
-        """Copy an object to a file in a single stream, without parallel parts.
+    def _fetch_whole(
+        self,
+        key: str,
+        destination: Path,
+        content: Content,
+        size: int | None,
+        digest: Digest | None,
+    ) -> None:
+        """Copy an object to a file in a single stream, without parallel parts; update `digest`.
 
         Replace an existing file. `content` is open from the object's first byte on. `content` is
         reused if it is known to reach the object's end. Otherwise it is closed, and the same
@@ -198,10 +207,9 @@ class ObjectReader:
             opened = self.open(key, 0, None, content.etag)
             assert opened is not None, "a whole object has no range"
             content = opened
-        with destination.open("wb") as file:
-            file.writelines(self.blocks(key, content))
-            if size is not None and file.tell() != size:
-                raise BucketError(f"{file.tell()} of {size} bytes of {key!r:.200} were received")
+        received = write_blocks(destination, self.blocks(key, content), digest)
+        if size not in (None, received):
+            raise BucketError(f"{received} of {size} bytes of {key!r:.200} were received")
 
 
 class _CutBody:

@@ -11,8 +11,8 @@ from concurrent.futures import Future, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from threading import Event, Semaphore, Thread
-from typing import TypeVar
+from threading import Event, Lock, Semaphore, Thread
+from typing import Protocol, TypeVar
 
 from detcloud.shared.bucket_errors import BucketError
 
@@ -22,8 +22,16 @@ PARTS_AT_ONCE = 6
 FETCHED_BYTES = 16 << 20
 FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
+# Large enough for few calls, and small enough for a processor's cache.
+_HASHED_BYTES = 1 << 20
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Digest(Protocol):
+    """A digest that is computed piece by piece, such as `hashlib.sha256()`."""
+
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
 
 def part_bytes_of(size: int, parts_max: int, least: int = PART_BYTES) -> int:
@@ -113,7 +121,11 @@ def call_at_once(
 
 
 def fetch_parts(
-    destination: Path, size: int, part_bytes: int, read: Callable[[int, int], Iterator[bytes]]
+    destination: Path,
+    size: int,
+    part_bytes: int,
+    read: Callable[[int, int], Iterator[bytes]],
+    digest: Digest | None = None,
 ) -> None:
     """Write a file of `size` bytes, with up to FETCHED_AT_ONCE parts at a time.
 
@@ -122,7 +134,10 @@ def fetch_parts(
     behind a link. Without bytes, create an empty file. Raise BucketError if a part has too few or
     too many bytes. Errors of `read` and of the file are passed on. After an error, no further part
     is begun, and the file is incomplete.
+
+    Update `digest` with the bytes of the file, in the file's order, while further parts arrive.
     """
+    hashing = None if digest is None else _OrderedHashing(destination, digest)
 
     def copy(start: int) -> None:
         end = min(start + part_bytes, size)
@@ -133,9 +148,88 @@ def fetch_parts(
                 raise BucketError(
                     f"{file.tell() - start} of {end - start} bytes were received at {start}"
                 )
+        if hashing is not None:
+            hashing.add_part(start, end)
 
     destination.write_bytes(b"")
     call_at_once(copy, range(0, size, part_bytes), FETCHED_AT_ONCE)
+
+
+def write_blocks(destination: Path, blocks: Iterable[bytes], digest: Digest | None) -> int:
+    """Write the blocks to a file, update `digest` with the blocks, and return the bytes in total.
+
+    Replace an existing file. Errors of `blocks` and of the file are passed on; the file then has
+    the earlier blocks.
+    """
+    with destination.open("wb") as file:
+        for block in blocks:
+            file.write(block)
+            if digest is not None:
+                digest.update(block)
+        return file.tell()
+
+
+def hash_file(path: Path, digest: Digest | None) -> int:
+    """Update `digest`, if any, with the content of a file, and return the file's bytes.
+
+    Raise OSError if the file cannot be read.
+    """
+    size = path.stat().st_size
+    if digest is not None:
+        _OrderedHashing(path, digest).add_part(0, size)
+    return size
+
+
+class _OrderedHashing:
+    """The hashing of a file whose parts arrive in any order. Thread-safe.
+
+    The bytes are read from the file, and not kept from the transfer: the digest is that of the
+    written file, and waiting parts need no memory. The system usually still has the bytes in its
+    page cache.
+    """
+
+    def __init__(self, path: Path, digest: Digest) -> None:
+        self._path = path
+        self._digest = digest
+        self._lock = Lock()
+        self._ends: dict[int, int] = {}
+        self._position = 0
+        self._is_hashing = False
+
+    def add_part(self, start: int, end: int) -> None:
+        """Note that the file has the bytes from `start` to before `end`, each byte once.
+
+        Then hash all bytes that follow the hashed bytes without a gap, unless another thread does.
+        Once all parts were added and all calls have returned, the whole file is hashed. Raise
+        OSError if the file cannot be read.
+        """
+        with self._lock:
+            self._ends[start] = end
+            if self._is_hashing:
+                return
+            self._is_hashing = True
+        while (following := self._take_following()) is not None:
+            self._hash_until(following)
+
+    def _take_following(self) -> int | None:
+        """Return the end of the part that follows the hashed bytes. Without such a part, return
+        None, and let another thread hash later parts.
+        """
+        with self._lock:
+            end = self._ends.pop(self._position, None)
+            self._is_hashing = end is not None
+            return end
+
+    def _hash_until(self, end: int) -> None:
+        block = memoryview(bytearray(min(_HASHED_BYTES, end - self._position)))
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._position)
+            while self._position < end:
+                count = file.readinto(block[: end - self._position])
+                if not count:
+                    raise BucketError(f"{self._path} was cut while it was fetched")
+                self._digest.update(block[:count])
+                self._position += count
 
 
 def _read_part(source: Path, start: int, length: int) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import without_login
 from detcloud.shared.file_parts import FilePart, SourceFile, open_source
-from detcloud.shared.transfers import PARTS_AT_ONCE, call_at_once, fetch_parts
+from detcloud.shared.transfers import PARTS_AT_ONCE, Digest, call_at_once, fetch_parts
 from detcloud.shared.upload_parts import PartSizes
 from detcloud.shared.webhdfs_client import STAGED, HdfsError, WebHdfsClient
 from detcloud.shared.webhdfs_limits import HDFS_LIMITS, HdfsLimits
@@ -95,17 +95,18 @@ class HdfsFolder:
                     self.can_join = False
             return self._send_whole(path, FilePart(file, 0, file.size))
 
-    def fetch(self, key: str, destination: Path) -> None:
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None:
         """Copy a file to a local file, several parts at a time. Replace an existing file.
 
         Answers that break off are continued as in `open`. Raise NoSuchKey if the key does not exist
         or is a folder; the local file then stays. After an error of the transfer, the local file is
-        incomplete, and the old content is lost.
+        incomplete, and the old content is lost. Update `digest` with the content.
         """
         path = self._path(key)
         size = self.paths.file_size(path)
         part_bytes = self._limits.fetched_part_bytes
-        fetch_parts(destination, size, part_bytes, partial(self.paths.blocks, path, size=size))
+        read = partial(self.paths.blocks, path, size=size)
+        fetch_parts(destination, size, part_bytes, read, digest)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file, and return its size in bytes and an iterator of blocks.

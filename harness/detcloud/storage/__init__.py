@@ -3,6 +3,7 @@
 from detcloud.storage.registry import build_own_store, build_store, register_store
 from detcloud.storage.store import (
     CheckpointStore,
+    HashingStore,
     KeyExists,
     KeyNotFound,
     StorageError,
@@ -11,6 +12,7 @@ from detcloud.storage.store import (
 
 __all__ = [
     "CheckpointStore",
+    "HashingStore",
     "KeyExists",
     "KeyNotFound",
     "StorageError",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from detcloud.shared.bucket_errors import AccessDenied, NoSuchKey
 from detcloud.shared.bucket_listing import list_below
+from detcloud.shared.transfers import Digest
 from detcloud.storage.store import KeyExists, KeyNotFound, checked_key, translate_errors
 
 
@@ -15,8 +17,10 @@ class StoreBucket(Protocol):
     """The requests of a store to a bucket, for example a `detcloud.shared.s3.Bucket`.
 
     `send` returns False if the key exists. If no object exists, `fetch` raises NoSuchKey and
-    `object_size` returns None. `list_objects` yields the keys that start with `prefix`, with the
-    sizes in bytes. `delete` accepts missing objects. `place` names the bucket in messages.
+    `object_size` returns None. `fetch` updates a given `digest` with the content, in the file's
+    order. `list_objects` yields the keys that start with `prefix`, with the sizes in bytes.
+    `delete` accepts missing objects. `place` names the bucket in messages. Several threads may use
+    the bucket.
     """
 
     @property
@@ -24,7 +28,7 @@ class StoreBucket(Protocol):
 
     def send(self, key: str, source: Path) -> bool: ...
 
-    def fetch(self, key: str, destination: Path) -> None: ...
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None: ...
 
     def object_size(self, key: str) -> int | None: ...
 
@@ -34,7 +38,7 @@ class StoreBucket(Protocol):
 
 
 class BucketStore:
-    """A store in `bucket`, below the prefix of the bucket's place. Implements CheckpointStore.
+    """A store in `bucket`, below the prefix of the bucket's place. Implements HashingStore.
 
     `list` returns the file with the key `prefix` itself only if no file is below `prefix`. If
     Google denies access to this key, the file counts as missing.
@@ -51,11 +55,12 @@ class BucketStore:
                 raise KeyExists(f"{key} exists already in {self._bucket.place}")
 
     def get(self, key: str, destination: Path) -> None:
-        with translate_errors(f"reading {key!r} from {self._bucket.place}"):
-            try:
-                self._bucket.fetch(checked_key(key), destination)
-            except NoSuchKey as error:
-                raise KeyNotFound(str(error)) from None
+        self._fetch(key, destination, None)
+
+    def get_hashed(self, key: str, destination: Path) -> str:
+        digest = hashlib.sha256()
+        self._fetch(key, destination, digest)
+        return digest.hexdigest()
 
     def list(self, prefix: str) -> dict[str, int]:
         with translate_errors(f"listing {prefix!r} in {self._bucket.place}"):
@@ -74,3 +79,10 @@ class BucketStore:
     def delete(self, key: str) -> None:
         with translate_errors(f"deleting {key!r} from {self._bucket.place}"):
             self._bucket.delete(checked_key(key))
+
+    def _fetch(self, key: str, destination: Path, digest: Digest | None) -> None:
+        with translate_errors(f"reading {key!r} from {self._bucket.place}"):
+            try:
+                self._bucket.fetch(checked_key(key), destination, digest)
+            except NoSuchKey as error:
+                raise KeyNotFound(str(error)) from None

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
@@ -69,6 +69,17 @@ class CheckpointStore(Protocol):
 
         In a folder, also of HDFS, folders that become empty are deleted as well.
         """
+
+
+@runtime_checkable
+class HashingStore(CheckpointStore, Protocol):
+    """A store that hashes a file during the transfer, and that several threads may read.
+
+    Other stores remain valid. Their files are fetched one at a time, and hashed afterwards.
+    """
+
+    def get_hashed(self, key: str, destination: Path) -> str:
+        """Copy a file as `get` does, and return the SHA-256 of the copy in hexadecimal digits."""
 
 
 def checked_key(key: str) -> str:

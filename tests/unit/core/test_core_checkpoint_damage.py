@@ -12,6 +12,7 @@ from detcloud import DetcloudError, core
 from detcloud.core import CheckpointContext, CheckpointDamaged, CheckpointReference
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.shared.bucket_errors import AccessDenied, BucketError
+from detcloud.shared.transfers import Digest, hash_file
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import CheckpointStore, StorageError
 from detcloud.storage.bucket_store import BucketStore
@@ -163,13 +164,15 @@ class Bucket:
     def object_size(self, key: str) -> int | None:
         raise AccessDenied("403")
 
-    def fetch(self, key: str, destination: Path) -> None:
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None:
         if self.refusal is not None or key not in self._store.list(key):
             raise self.refusal or AccessDenied("403")
         self._store.get(key, destination)
         if self.garbled:
             self.garbled -= 1
             destination.write_bytes(b"garbled on its way")
+        if digest is not None:
+            hash_file(destination, digest)
 
     def list_objects(self, prefix: str) -> Any:
         if self.refusal is not None:

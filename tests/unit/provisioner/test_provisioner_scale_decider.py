@@ -64,6 +64,24 @@ class TestNotices:
         assert plan.launches == ()
 
 
+class TestFreedQuota:
+    @pytest.mark.parametrize(
+        ("kind", "launched"), [(ErrorKind.QUOTA, {SMALL.name: 1}), (ErrorKind.CAPACITY, {})]
+    )
+    def test_end_of_an_instance_ends_the_back_off_of_a_used_up_quota(
+        self, kind: ErrorKind, launched: dict[str, int]
+    ) -> None:
+        health = OfferingHealth(
+            errors=1, kind=kind, failed_ms=NOW_MS - 1000, retry_ms=NOW_MS + 90_000
+        )
+        row, known = instance("a", notice_ms=NOW_MS - 30_000), {SMALL.name: health}
+        # While the instance runs, the back-off holds.
+        running = scale_plan([(row, running_with(BUSY))], job_demand(4), health=known)
+        assert launch_counts(running) == {}
+        ended = scale_plan([(row, cloud_lists(TERMINATED))], job_demand(4), health=known)
+        assert launch_counts(ended) == launched
+
+
 class TestIdleInstances:
     def test_idle_instance_drains_before_termination(self) -> None:
         row = idle_instance("a", 20)

@@ -1,6 +1,9 @@
+import hashlib
+import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from detcloud.shared.transfers import (
     file_parts,
     part_bytes_of,
     parts_at_once,
+    write_blocks,
 )
 from tests.patience import PROCESS_SECONDS_MAX
 
@@ -144,6 +148,53 @@ def test_a_file_is_split_and_reassembled(tmp_path: Path) -> None:
     assert [len(part) for part in parts] == [100, 100, 50]
     fetch_parts(tmp_path / "copy", 250, 100, lambda start, end: iter([content[start:end]]))
     assert (tmp_path / "copy").read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 23_456])
+def test_digest_is_that_of_the_file_in_any_order_of_parts(tmp_path: Path, size: int) -> None:
+    chance = random.Random(size)
+    content = chance.randbytes(size)
+    delays = [chance.random() / 100 for _ in range(size // 1000 + 1)]
+
+    def read(start: int, end: int) -> Iterator[bytes]:
+        time.sleep(delays[start // 1000])
+        yield content[start : start + 1]
+        yield content[start + 1 : end]
+
+    digest = hashlib.sha256()
+    fetch_parts(tmp_path / "copy", size, 1000, read, digest)
+    assert (tmp_path / "copy").read_bytes() == content
+    assert digest.hexdigest() == hashlib.sha256(content).hexdigest()
+
+
+def test_a_failed_part_ends_a_hashed_transfer(tmp_path: Path) -> None:
+    def read(start: int, end: int) -> Iterator[bytes]:
+        if start == 2000:
+            raise BucketError("gone")
+        yield bytes(end - start)
+
+    with pytest.raises(BucketError, match="gone"):
+        fetch_parts(tmp_path / "copy", 50_000, 1000, read, hashlib.sha256())
+
+
+def test_a_file_that_another_program_cuts_is_an_error(tmp_path: Path) -> None:
+    class CuttingDigest:
+        def update(self, data: bytes | memoryview, /) -> None:
+            (tmp_path / "copy").write_bytes(b"")
+
+    # Blocks of a digest have 1 MiB, so the digest needs three reads.
+    size = 3 * MB
+    with pytest.raises(BucketError, match="was cut while it was fetched"):
+        fetch_parts(
+            tmp_path / "copy", size, size, lambda start, end: iter([bytes(size)]), CuttingDigest()
+        )
+
+
+def test_written_blocks_are_hashed_and_counted(tmp_path: Path) -> None:
+    digest = hashlib.sha256()
+    assert write_blocks(tmp_path / "copy", [b"ab", b"", b"c"], digest) == 3
+    assert digest.digest() == hashlib.sha256(b"abc").digest()
+    assert (tmp_path / "copy").read_bytes() == b"abc"
 
 
 def test_a_shrunk_file_or_answer_is_an_error(tmp_path: Path) -> None:

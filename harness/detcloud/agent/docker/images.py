@@ -15,6 +15,7 @@ from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable, split_reference
 from detcloud.shared.http import ApiError
 from detcloud.shared.masking import MASK, mask_urls
+from detcloud.shared.plurals import count_text
 from detcloud.shared.registries import (
     DOCKER_HUB,
     ecr_repository,
@@ -197,6 +198,8 @@ def is_refusal(error: EngineError) -> bool:
 class PullProgress:
     """The progress of a pull, which counts the bytes of layers and writes notices.
 
+    Layers that the machine had before are counted separately.
+
     The time starts with the construction. `now` returns seconds.
     """
 
@@ -207,6 +210,7 @@ class PullProgress:
         self._write_notice = write_notice
         self._now = now
         self._layers: dict[str, tuple[int, int]] = {}
+        self._present: set[str] = set()
         self._began = self._noticed_at = now()
 
     def record_event(self, event: Mapping[str, Any]) -> None:
@@ -220,6 +224,8 @@ class PullProgress:
         ):
             whole = self._layers[layer][1]
             self._layers[layer] = (whole, whole)
+        elif event.get("status") == "Already exists":
+            self._present.add(layer)
         if self._now() - self._noticed_at >= PROGRESS_SECONDS:
             self._noticed_at = self._now()
             self._write_notice(f"pulling image {self._name}: {self._megabytes()}")
@@ -228,7 +234,11 @@ class PullProgress:
         """Write a notice that the image was pulled, and return the seconds of the pull."""
         seconds = self._now() - self._began
         size = f", {self._megabytes()}" if self._layers else ""
-        self._write_notice(f"image {self._name} was pulled in {seconds:.0f} s{size}")
+        present = ""
+        if self._present:
+            layers = count_text(len(self._present), "layer")
+            present = f"; the machine had {layers} already, which saved their download"
+        self._write_notice(f"image {self._name} was pulled in {seconds:.0f} s{size}{present}")
         return seconds
 
     def _megabytes(self) -> str:

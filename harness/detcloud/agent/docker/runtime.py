@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from detcloud.agent.assignment.declared_packages import (
     write_request,
 )
 from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.hook_downloads import download_variables, hook_downloads
 from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.docker.container import (
@@ -33,6 +35,7 @@ from detcloud.agent.docker.container import (
     container_body,
     work_label,
 )
+from detcloud.agent.docker.early_pull import EarlyPull
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
 from detcloud.agent.docker.image_cache import ImageCache
 from detcloud.agent.docker.images import Image, image_request
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from detcloud.agent.assignment.assignment import Assignment
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import EngineClient
+    from detcloud.agent.docker.images import Image
 
 # By default, engines send SIGKILL 10 s after SIGTERM.
 UNASKED_GRACE_SECONDS = 8.0
@@ -82,6 +86,7 @@ class DockerRuntime:
         self._rules = rules
         self._log_line = log_line
         self._images = images or ImageCache(engine, rules.work / "images.json", log_line)
+        self._early_pull = EarlyPull(self._images, log_line)
         self._launches: dict[Path, ContainerLaunch] = {}
         self._changing = threading.Lock()
         self._sweep = threading.Event()
@@ -104,12 +109,16 @@ class DockerRuntime:
                 self._watch(directory)
         threading.Thread(target=self._run_sweeps, name="container sweep", daemon=True).start()
 
+    def expect_image(self, image: str) -> None:
+        """Pull the image in a thread, if the machine lacks it and no trial came before."""
+        self._early_pull.begin(image)
+
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
         """Pull the image if needed, prepare the trial's files, and return the container's launch.
 
         Write notices about unused settings and the image to the trial's log. Create the folders of
-        kernels, checkpoints and the data layer if needed. Fetch layers of declared packages. Make
-        the containers' user the owner of the trial's files.
+        kernels, checkpoints and the data layer if needed. Fetch layers of declared packages and the
+        downloads of the hook. Make the containers' user the owner of the trial's files.
 
         Raises:
             LaunchImpossible: a mount, a device or the image is impossible or not allowed.
@@ -127,6 +136,9 @@ class DockerRuntime:
         own = [] if kernels is None else [kernels]
         if assignment.packages:
             own.append(declared_layers(directory.environments, assignment.spec))
+        downloads = hook_downloads(assignment, name)
+        if downloads is not None:
+            own.append(downloads)
         body = container_body(assignment, self._rules, ulimit_available, devices, own)
         image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
@@ -134,7 +146,11 @@ class DockerRuntime:
             os.environ,
             has_authorities=self._rules.authorities is not None,
         )
-        base = {**network, **kernel_variables(kernels)}
+        base = {
+            **network,
+            **kernel_variables(kernels),
+            **download_variables(downloads, assignment),
+        }
         if image.python_path:
             base["PYTHONPATH"] += f":{image.python_path}"
         mount = data_layer_mount(assignment.config)
@@ -226,17 +242,23 @@ class DockerRuntime:
     def _obtain_image(
         self, assignment: Assignment, name: str, is_needed: Callable[[], bool]
     ) -> Image:
-        """Return the trial's image, pulled if needed, and write the digest to the trial's log.
+        """Return the trial's image, after an early pull or a pull of the trial's own.
 
-        The duration counts as the phase `image` of the start. Raises the exceptions of `prepare`.
+        The digest is written to the trial's log. The seconds of the pull are the time for which the
+        trial waited, and count as the phase `image` of the start. Raise as `prepare` does.
         """
         directory, section = assignment.directory, assignment.section("environment")
+
+        def write_notice(text: str) -> None:
+            directory.write_notices([f"[detcloud] {text}"])
+
         request = image_request(name, section, assignment.registry_auth, assignment.issue_login)
         with assignment.start_times.measure(IMAGE):
-            image = self._images.obtain_image(
-                request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
-            )
-        directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
+            waited_seconds = self._early_pull.await_image(name, is_needed, write_notice)
+            image = self._images.obtain_image(request, is_needed, write_notice)
+        if waited_seconds and not image.pull_seconds:
+            image = replace(image, pull_seconds=f"{waited_seconds:.1f}")
+        write_notice(f"image {image.name}, {image.digest}")
         return image
 
     def _open_checkpoint_folder(self, assignment: Assignment) -> None:

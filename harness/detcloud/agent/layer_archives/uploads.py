@@ -96,8 +96,8 @@ class LayerUploads:
     def _archive(self, layers: TrialLayers, used: UsedLayer, is_active: Callable[[], bool]) -> str:
         """Pack a layer and upload the archive. Return the reason of the cluster's refusal, or "".
 
-        Do nothing, and return "", if the layer is not found, is already archived or refused, if the
-        trial has ended, or if the cluster keeps no archives.
+        Do nothing, and return "", if the layer is not found or empty, is already archived or
+        refused, if the trial has ended, or if the cluster keeps no archives.
 
         Raises:
             TrialEnded: the trial ends meanwhile.
@@ -109,6 +109,10 @@ class LayerUploads:
         if found is None:
             return ""
         key, layer = found
+        with os.scandir(used.cache / layer) as entries:
+            if not any(entries):
+                # A hook without packages in a container.
+                return ""
         experiment = layers.experiment
         if (experiment, used.kind, key) in self._settled or not is_active():
             return ""

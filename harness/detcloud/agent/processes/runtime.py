@@ -72,6 +72,9 @@ class ProcessRuntime:
     def adopt(self, directories: Sequence[Path]) -> None:
         """Do nothing, because the supervisor of an ended launch has ended all processes."""
 
+    def expect_image(self, image: str) -> None:
+        """Do nothing, because trials run without images."""
+
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
         """Prepare a launch: link bind mounts, lay out the Python overlay and the kernel folder.
 

@@ -47,6 +47,8 @@ _LOCAL_LINE = re.compile(
     re.MULTILINE,
 )
 _INSTALLER_VARIABLES = ("PIP_", "UV_")
+# The folders of downloads do not change the packages. The agent sets them for each experiment.
+_FOLDER_VARIABLES = ("PIP_CACHE_DIR", "UV_CACHE_DIR")
 HARNESS = Path(__file__).resolve().parents[3]
 
 
@@ -162,12 +164,13 @@ def _layer_key(
     """Return the key of the layer: a digest of everything that determines the layer's packages.
 
     These are the requirements, the parent's interpreter and packages, the image, the installer, and
-    the installer's variables. The model code counts only if the requirements name local files.
+    the installer's variables except its cache folder. The model code counts only if the
+    requirements name local files.
     """
     variables = sorted(
         f"{name}={value}"
         for name, value in environment.items()
-        if name.startswith(_INSTALLER_VARIABLES)
+        if name.startswith(_INSTALLER_VARIABLES) and name not in _FOLDER_VARIABLES
     )
     code = request.code_sha256 if _LOCAL_LINE.search(lines) else ""
     parts = (parent.identity, request.image, request.installer, lines, code, *variables)

@@ -50,10 +50,12 @@ class Cluster:
         self.lines: list[dict[str, Any]] = []
         self.counts: list[int] = []
         self.acked = 0
+        self.enrolment: dict[str, Any] = {}
 
     def request(self, method: str, path: str, body: Any, **_: object) -> dict[str, Any]:
         if path.endswith("/agents"):
-            return {"agent_id": "node", "epoch": 1, "lease_ms": 30_000, "token": "dct_x"}
+            answer = {"agent_id": "node", "epoch": 1, "lease_ms": 30_000, "token": "dct_x"}
+            return {**answer, **self.enrolment}
         reports = json.loads(body)["reports"]
         self.counts.append(len(reports))
         assert len(self.counts) < CALLS_MAX
@@ -201,3 +203,39 @@ class _RestoredCluster:
 
     def close(self) -> None:
         pass
+
+
+class ExpectingRuntime(ProcessRuntime):
+    """A runtime that records the images that the cluster names at the enrolment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: list[str] = []
+
+    def expect_image(self, image: str) -> None:
+        self.images.append(image)
+
+
+@pytest.mark.parametrize(
+    ("enrolment", "images"), [({"image": "org/x:1"}, ["org/x:1"]), ({"image": ""}, []), ({}, [])]
+)
+def test_new_machine_expects_the_image_of_the_enrolment(
+    tmp_path: Path, enrolment: dict[str, Any], images: list[str]
+) -> None:
+    schedule, runtime = HastySchedule(), ExpectingRuntime()
+    cluster = Cluster(schedule, 0)
+    cluster.enrolment = enrolment
+    code = CodeCache(tmp_path / "code", lambda path, file: 0)
+    node = Node(tmp_path / "work", [], runtime, code, lambda line: None)
+    node.adopt()
+    create_session(cluster, node, schedule).run()
+    assert runtime.images == images
+
+
+def test_machine_with_trials_expects_no_image(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images: list[str] = []
+    monkeypatch.setattr(ProcessRuntime, "expect_image", lambda _, image: images.append(image))
+    run_session(directory, tmp_path, enrolment={"image": "org/x:1"})
+    assert images == []
