@@ -20,10 +20,10 @@ import pytest
 from detcloud.agent.docker.container import LABEL
 from detcloud.agent.docker.engine import EngineClient
 from detcloud.agent.docker.launch import container_name
-from tests.conformance.container_runtime import PRELUDE, begin, run, states, trial_files
+from tests.conformance.container_runtime import begin, run, states, trial_files
 from tests.conftest import require
 from tests.emulators.docker_engine import IMAGE, DockerEngine, machine_mounts, root_folder
-from tests.integration.agent_process import LEAVE, OBEY
+from tests.integration.agent_process import LEAVE, OBEY, PRELUDE
 from tests.integration.docker_node import USER, container_spec, docker_runtime
 from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
 from tests.patience import wait_until

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.checkpoint_stores.bucket_files import BucketFiles
+from detcloud.shared.transfers import Digest
 from detcloud.storage import StorageError
 from detcloud.storage.bucket_store import BucketStore
 
@@ -36,7 +37,7 @@ class WrongBucket:
     def send(self, key: str, source: Path) -> bool:
         return False
 
-    def fetch(self, key: str, destination: Path) -> None: ...
+    def fetch(self, key: str, destination: Path, digest: Digest | None = None) -> None: ...
 
     def object_size(self, key: str) -> int | None:
         return None
