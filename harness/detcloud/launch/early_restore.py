@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 
 # The variables by which launchers number the processes of a node.
 _LOCAL_RANKS = ("LOCAL_RANK", "HOROVOD_LOCAL_RANK")
+# On a busy machine with two processors, the download slowed the imports by more than it saved.
+PROCESSORS_MIN = 4
 
 
 def begin_early_restore() -> None:
     """Begin to download the checkpoint that the trial of DETCLOUD_TRIAL_DIR resumes from.
 
-    Do nothing without a cluster, a checkpoint or a store, and in other processes than the first of
-    a node. The process must have a single thread. Raises DetcloudError if the trial's specification
-    is missing or malformed.
+    Do nothing without a cluster, a checkpoint or a store, in other processes than the first of a
+    node, and on machines with fewer than PROCESSORS_MIN processors. The process must have a single
+    thread. Raises DetcloudError if the trial's specification is missing or malformed.
     """
+    if (os.cpu_count() or 1) < PROCESSORS_MIN:
+        return
     if any(os.environ.get(name, "0") != "0" for name in _LOCAL_RANKS):
         return
     directory = TrialDirectory.from_environment()

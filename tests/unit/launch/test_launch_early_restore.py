@@ -14,6 +14,12 @@ from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 from tests.unit.core.trial_files import enter, make_trial, reports
 
 
+@pytest.fixture(autouse=True)
+def processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine have as many processors as an early restore needs."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+
+
 @pytest.fixture
 def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckpointReference]:
     """A checkpoint of the trial's first run. This process is the second run."""
@@ -124,6 +130,14 @@ def test_nothing_is_downloaded_without_a_checkpoint_or_a_store(
     reference: CheckpointReference, tmp_path: Path, missing: dict[str, None]
 ) -> None:
     make_trial(tmp_path, **{"epoch": 2, "latest_checkpoint": asdict(reference), **missing})
+    begin_early_restore()
+    assert find_early_download(reference) is None
+
+
+def test_small_machine_downloads_nothing_during_the_imports(
+    reference: CheckpointReference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
     begin_early_restore()
     assert find_early_download(reference) is None
 
