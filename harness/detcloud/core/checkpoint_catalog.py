@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from detcloud.core.checkpoint_reader import CheckpointDamaged, CheckpointReader, report_damage
-from detcloud.shared.early_download import find_early_download
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
 from detcloud.storage import CheckpointStore
@@ -80,8 +79,7 @@ class CheckpointCatalog:
         Pass on CheckpointDamaged from the block. On the chief of a trial on a cluster, first print
         and report the damage if the run began from this checkpoint.
         """
-        store, reference = self.open_store(), self.resolve(checkpoint)
-        reader = CheckpointReader(store, reference, find_early_download(reference))
+        reader = CheckpointReader(self.open_store(), self.resolve(checkpoint))
         try:
             yield reader
         except CheckpointDamaged as damage:

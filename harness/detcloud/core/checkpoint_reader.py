@@ -15,7 +15,6 @@ from detcloud.core.manifest import parse_manifest
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.bucket_errors import NoSuchBucket
 from detcloud.shared.checkpoint_limits import MANIFEST
-from detcloud.shared.early_download import EarlyDownload, end_early_download
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.transfers import FETCHED_BYTES, call_at_once
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
@@ -51,20 +50,10 @@ class CheckpointReader:
     file is missing or differs, and StorageError if the store fails.
     """
 
-    def __init__(
-        self,
-        store: CheckpointStore,
-        reference: CheckpointReference,
-        early: EarlyDownload | None = None,
-    ) -> None:
-        """Create the reader. Read nothing yet.
-
-        `early` is a download of this checkpoint that was begun before, or None. It has priority
-        over the store. The first call of `copy_files` ends it.
-        """
+    def __init__(self, store: CheckpointStore, reference: CheckpointReference) -> None:
+        """Create the reader. Read nothing yet."""
         self.reference = reference
         self._store = store
-        self._early = early
         self._manifest: dict[str, Any] | None = None
 
     def copy_files(self, root: Path, selector: Selector | None = None) -> None:
@@ -83,12 +72,6 @@ class CheckpointReader:
         }
         for _, destination in entries.values():
             destination.parent.mkdir(parents=True, exist_ok=True)
-        if self._early is not None:
-            early, self._early = self._early, None
-            moved = [name for name, (_, place) in entries.items() if early.move_file(name, place)]
-            end_early_download(early)
-            for name in moved:
-                del entries[name]
         self._fetch_files(entries)
 
     def file_names(self) -> list[str]:
@@ -100,8 +83,6 @@ class CheckpointReader:
 
         A manifest that differs is fetched once more.
         """
-        if self._manifest is None and self._early is not None:
-            self._manifest = self._early.manifest()
         if self._manifest is None:
             self._manifest = self._fetch_manifest()
         return self._manifest

@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcloud.launch.early_restore import begin_early_restore
 from detcloud.launch.gang import Gang
 from detcloud.launch.launchers.command import CommandLauncher
 from detcloud.shared.errors import DetcloudError
@@ -47,12 +46,10 @@ class TrialClassLauncher:
 def train_class(entrypoint: str) -> None:
     """Train the class in this process. The module may be written as a path with slashes and `.py`.
 
-    A trial that resumes begins to download its checkpoint first, in a child process. Add the
-    working directory to `sys.path` if it is missing. Raises DetcloudError if the module or
+    Add the working directory to `sys.path` if it is missing. Raises DetcloudError if the module or
     the class does not exist, or if the class is no trial or lacks a method. Exceptions of the
     user's module and of the training are raised unchanged.
     """
-    begin_early_restore()
     # The interpreter adds the code's directory, except with the option -P.
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, "")
