@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, SerializationInfo, field_serializer, field_validator
 
 from control_plane.config.section import REVEAL, Section, refuse
+from control_plane.findings import value_text
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.masking import mask_urls
 from detcloud.shared.proxy_addresses import (
@@ -40,7 +41,7 @@ def _check_certificates(text: object) -> str:
     """
     hint = "write the certificate in PEM form: cat authority.pem"
     if not isinstance(text, str):
-        refuse("must be a string", hint, shown=False)
+        refuse(f"must be a string, not {value_text(text)}", hint)
     if not text.strip():
         return ""
     if "PRIVATE KEY" in text:

@@ -100,7 +100,7 @@ def test_notice_is_obeyed_and_the_replacement_starts_at_once(
 ) -> None:
     configure(laptop.home, max_instances=1)
     laptop.run("up")
-    laptop.run("create", *write_model(tmp_path, 0.5))
+    laptop.run("create", *write_model(tmp_path, 1.0))
     (first,) = wait_until(lambda: running(laptop))
     wait_until(lambda: trials(laptop, first))
     notice = {"deadline_ms": 2_000_000_000_000, "reason": "the spot market wants it"}

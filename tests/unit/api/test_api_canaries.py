@@ -204,6 +204,7 @@ READING = {
     "resource-pool list": ("resource-pool", "list", "--json"),
     "resource-pool describe": ("resource-pool", "describe", "cloudy", "--json"),
     "agent list": ("agent", "list", "--json"),
+    "alarm list": ("alarm", "list", "--json"),
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
     "template list": ("template", "list", "--json"),

@@ -61,6 +61,7 @@ WITHOUT_VALUE = (
     *("must have at most", "is required", "is not a known", "must be set together", "mixes the"),
     *("must be of the form NAME=VALUE", "is not a kind of device", "must not be used"),
     *("is an integer beyond 64 bits", "applies to the priority scheduler", "needs the reservation"),
+    "must be certificates, each from BEGIN to END CERTIFICATE",
 )
 
 
