@@ -16,7 +16,7 @@ STORES_NEED: Final = (
 )
 UNFINISHED: Final = "a restore of the state has stopped the functions and has not finished"
 # The functions that the table's stream invokes.
-STREAM_FUNCTIONS: Final = ("advance", "tick")
+STREAM_FUNCTIONS: Final = ("advance", "wake")
 _MISSING: Final = frozenset({"ResourceNotFoundException"})
 _NO_BUCKET: Final = frozenset({"404", "NoSuchBucket"})
 _CONNECTED: Final = frozenset({"Creating", "Enabled", "Enabling", "Updating"})

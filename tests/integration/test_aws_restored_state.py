@@ -295,7 +295,7 @@ def test_restored_table_has_another_stream_than_the_functions_read(company: Comp
     mapped = stream_mappings(company.settings.names, company.aws.client, "advance")
     assert [mapping["EventSourceArn"] == stream["LatestStreamArn"] for mapping in mapped] == [False]
     assert company.store().trouble == (
-        f"its stream does not invoke {company.name}-advance and {company.name}-tick; connecting it "
+        f"its stream does not invoke {company.name}-advance and {company.name}-wake; connecting it "
         "again"
     )
 
