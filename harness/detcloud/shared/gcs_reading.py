@@ -82,15 +82,19 @@ class ObjectReader:
         """
         answer = self._ask_object(key, start, end, generation)
         if answer.status_code in _REFUSALS and (start > 0 or end is not None):
+            answer.close()
             answer = self._ask_object(key, 0, None, generation)
         if answer.status_code in _REFUSALS and generation is not None:
+            answer.close()
             answer = self._ask_object(key, 0, None, None)
         if answer.status_code == 416:
+            answer.close()
             return None
         if answer.status_code >= 300:
             text = answer.text[:200]
             raise bucket_error(self._name, self._place, key, answer.status_code, text)
         if generation is not None and generation_of(answer) not in (None, generation):
+            answer.close()
             raise BucketError(f"{key!r:.200} in {self._place} was replaced while it was read")
         return answer
 
@@ -125,9 +129,11 @@ class ObjectReader:
                 continue
             is_missing = answer.status_code == 404 and NO_BUCKET not in answer.text
             if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
+                answer.close()
                 raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self._place}")
             if failures >= ATTEMPTS_MAX or answer.status_code not in REPEATED:
                 return answer
+            answer.close()
             time.sleep(backoff_seconds(failures))
 
     def blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
