@@ -82,13 +82,10 @@ class ObjectReader:
         """
         answer = self._ask_object(key, start, end, generation)
         if answer.status_code in _REFUSALS and (start > 0 or end is not None):
-            answer.close()
             answer = self._ask_object(key, 0, None, generation)
         if answer.status_code in _REFUSALS and generation is not None:
-            answer.close()
             answer = self._ask_object(key, 0, None, None)
         if answer.status_code == 416:
-            answer.close()
             return None
         if answer.status_code >= 300:
             text = answer.text[:200]
@@ -122,6 +119,9 @@ class ObjectReader:
                     answer = self._session().get(
                         url, headers=headers, stream=True, timeout=SECONDS_MAX
                     )
+                    if answer.status_code >= 300:
+                        # Reading an error to its end frees the connection for the next request.
+                        _ = answer.content
             except BucketError as error:
                 if failures >= ATTEMPTS_MAX or not is_broken_connection(error.__cause__):
                     raise
@@ -129,11 +129,9 @@ class ObjectReader:
                 continue
             is_missing = answer.status_code == 404 and NO_BUCKET not in answer.text
             if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
-                answer.close()
                 raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self._place}")
             if failures >= ATTEMPTS_MAX or answer.status_code not in REPEATED:
                 return answer
-            answer.close()
             time.sleep(backoff_seconds(failures))
 
     def blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
