@@ -15,7 +15,7 @@ from control_plane.gcp.firestore_client import (
     UnknownOutcome,
 )
 from control_plane.gcp.row_documents import revision_of
-from control_plane.state.table import Check, Conflict, Expect, Unavailable, Write
+from control_plane.state.table import Check, Conflict, Unavailable, Write, is_met
 
 INVALID_ARGUMENT: Final = "INVALID_ARGUMENT"
 
@@ -24,15 +24,7 @@ JsonObject = Mapping[str, Any]
 
 def holds(write: Write, document: JsonObject | None) -> bool:
     """Return whether the condition of a write holds for the stored document; None means absent."""
-    match write.expect:
-        case Expect.ANYTHING:
-            return True
-        case Expect.ABSENT:
-            return document is None
-        case Expect.PRESENT:
-            return document is not None
-        case revision:
-            return document is not None and revision_of(document) == revision
+    return is_met(write.expect, None if document is None else revision_of(document))
 
 
 def commit_in_transaction(

@@ -15,14 +15,13 @@ from control_plane.state.table import (
     Check,
     Conflict,
     Delete,
-    Expect,
-    Expected,
     Key,
     Page,
     Put,
     Row,
     Write,
     check_limits,
+    is_met,
     page_row_count,
     shard_of,
 )
@@ -117,7 +116,8 @@ class MemoryTable:
         check_limits(writes)
         with self._lock:
             for write in writes:
-                if not _is_met(self._get(write.key), write.expect):
+                row = self._get(write.key)
+                if not is_met(write.expect, None if row is None else row.revision):
                     raise Conflict(write.key)
             for write in writes:
                 match write:
@@ -181,21 +181,3 @@ class MemoryTable:
 def _stored_row(put: Put) -> Row:
     """Return the row that a Put stores."""
     return Row(put.key, put.revision, put.body, put.due_ms, put.expires)
-
-
-def _is_met(row: Row | None, expect: Expected) -> bool:
-    """Return whether a stored row, or None for no row, meets the condition.
-
-    - ANYTHING always holds.
-    - ABSENT requires no row, and PRESENT a row of any revision.
-    - An integer requires a row of the same revision.
-    """
-    match expect:
-        case Expect.ANYTHING:
-            return True
-        case Expect.ABSENT:
-            return row is None
-        case Expect.PRESENT:
-            return row is not None
-        case revision:
-            return row is not None and row.revision == revision

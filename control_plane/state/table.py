@@ -51,6 +51,18 @@ Expected = Expect | int
 """A condition, or an integer for the revision that the stored row must have."""
 
 
+def is_met(expect: Expected, revision: int | None) -> bool:
+    """Return whether a stored row with this revision, or None for no row, meets the condition."""
+    match expect:
+        case Expect.ANYTHING:
+            return True
+        case Expect.ABSENT:
+            return revision is None
+        case Expect.PRESENT:
+            return revision is not None
+    return revision == expect
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A stored row."""
