@@ -28,7 +28,7 @@ FIRST_STEP_SECONDS_MAX = 15.0
 WAIT_SECONDS_MAX = 120.0
 POLL_SECONDS = 0.01
 LABEL, MODEL = "resumed", "resumed_model.py"
-# The moments in their order, with the name of the part that ends there.
+# The moments of a resumed trial in order. The value names the part that ends at the moment.
 PARTS = {
     "ready": "agent's imports",
     "enrolled": "enrolment",
@@ -128,7 +128,7 @@ def _create(folder: Path, storage: str, mib: int, times: Path) -> str:
 
 @contextmanager
 def _agent(folder: Path, name: str) -> Iterator[tuple[Path, float]]:
-    """Run a new agent, and yield its work directory and the time before its start.
+    """Run a new agent. Yield the work directory and the time of the start, in seconds since 1970.
 
     Disable the agent afterwards, so that no trial is assigned to an ended agent.
     """
