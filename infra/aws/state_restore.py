@@ -8,22 +8,15 @@ A repeated call continues. What has been done is seen in AWS alone: a temporary 
 unfinished restore, and so does a table that was restored from a backup and lacks the cluster's tag.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import botocore.exceptions as sdk
 
 from control_plane.aws.state_table import DynamoDbTable, create_client
-from control_plane.engine.engine import Engine
-from control_plane.restoration.restart import (
-    RestartReport,
-    begin_incarnation,
-    keep_used_ids,
-    read_next_ids,
-)
 from control_plane.state.table import StateTable, TableError
 from detcloud.shared.plurals import count_text
 from infra.aws.account_facts import Clients
@@ -43,14 +36,18 @@ from infra.aws.table_sources import (
 )
 from infra.drain_clock import Clock
 from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest, Steps, show_time
-from infra.row_copy import CopyReport, copy_rows
+from infra.restored_state import (
+    NOTHING_COPIED,
+    OpenTable,
+    copy_state,
+    copy_text,
+    restart_state,
+    restore_report,
+    wait_until_quiet,
+)
+from infra.row_copy import CopyReport
 from infra.stack_program import Progress
-from lambdas.clock import now_ms
 from provisioner.clouds.provider import CLUSTER_TAG
-
-_NOTHING: Final = CopyReport(0, 0, 0, ())
-
-OpenTable = Callable[[str], AbstractContextManager[StateTable]]
 
 
 def restore(
@@ -121,7 +118,7 @@ class _Cluster:
                 # A damaged file must be found before anything changes.
                 items = sum(1 for _ in read_export(self.clients, export))
             self.progress(count_text(items, "row"))
-            self._wait_until_quiet(self._stop())
+            wait_until_quiet(self.steps, self._stop(), "runs")
             self._copy_buckets(export.bucket)
             copied = self._copy(read_export(self.clients, export))
             return self._finish(copied, is_new_store=False)
@@ -130,7 +127,7 @@ class _Cluster:
         self._warn_of_others(source)
         quiet_at = self._stop()
         temporary = self._restore_temporary(source)
-        self._wait_until_quiet(quiet_at)
+        wait_until_quiet(self.steps, quiet_at, "runs")
         copied = self._copy(TableItems(self.clients("dynamodb"), temporary).read())
         return self._finish(copied, is_new_store=False, temporary=temporary)
 
@@ -193,8 +190,8 @@ class _Cluster:
             self._wait(self.table)
         with self.steps.step(f"setting up the table {self.table}"):
             self._set_up()
-        self._wait_until_quiet(quiet_at)
-        return self._finish(_NOTHING, is_new_store=True)
+        wait_until_quiet(self.steps, quiet_at, "runs")
+        return self._finish(NOTHING_COPIED, is_new_store=True)
 
     def _warn_of_others(self, source: TableSource) -> None:
         """Report the temporary tables of other restores that did not finish.
@@ -222,13 +219,6 @@ class _Cluster:
             self.settings.names, self.clients, self.progress
         )
 
-    def _wait_until_quiet(self, quiet_at: float) -> None:
-        """Wait until the last run of a function that had begun before the stop must have ended."""
-        left = quiet_at - self.clock.seconds()
-        if left > 0:
-            with self.steps.step("waiting for the end of runs that had begun"):
-                self.clock.sleep(left)
-
     def _restore_temporary(self, source: TableSource) -> str:
         """Restore a source into the temporary table, and return the table's name.
 
@@ -250,13 +240,9 @@ class _Cluster:
         """Make the cluster's table equal to `source`, and keep the used ids."""
         with self.steps.step(f"copying the differences into the table {self.table}"):
             items = TableItems(self.clients("dynamodb"), self.table, self.clock.sleep)
-            copied = copy_rows(source, items)
-            with self.open_table(self.table) as table:
-                keep_used_ids(
-                    table, {item.key.sort: counter_value(item) for item in copied.counters}
-                )
-        written, deleted = count_text(copied.written, "row"), count_text(copied.deleted, "row")
-        self.progress(f"{written} written, {deleted} deleted, {copied.unchanged} unchanged")
+            open_table = partial(self.open_table, self.table)
+            copied = copy_state(source, items, open_table, counter_value)
+        self.progress(copy_text(copied))
         return copied
 
     def _copy_buckets(self, state_copy: str) -> None:
@@ -305,9 +291,7 @@ class _Cluster:
     ) -> RestoreReport:
         """Begin a new incarnation, remove the temporary table and start the functions."""
         with self.steps.step("beginning a new incarnation"), self.open_table(self.table) as table:
-            # After a copy, the counters are those of the lost state, so no id need be skipped.
-            given = None if is_new_store else read_next_ids(table)
-            restarted = begin_incarnation(Engine(table, now_ms), given, self.progress)
+            restarted = restart_state(table, is_new_store=is_new_store, progress=self.progress)
         if temporary:
             # Before the start: a later call would copy the temporary table again.
             with self.steps.step(f"deleting the temporary table {temporary}"):
@@ -316,7 +300,7 @@ class _Cluster:
             start_functions(self.settings, self.clients, self.progress)
         if is_new_store:
             self._tag()
-        return _report(copied, restarted, is_new_store=is_new_store)
+        return restore_report(copied, restarted, is_new_store=is_new_store)
 
     def _delete(self, table: str) -> None:
         """Delete a table. Return when AWS no longer lists the table."""
@@ -330,18 +314,6 @@ class _Cluster:
         self.clients("dynamodb").tag_resource(
             ResourceArn=arn, Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
         )
-
-
-def _report(copied: CopyReport, restarted: RestartReport, *, is_new_store: bool) -> RestoreReport:
-    """Return the report of a finished restore."""
-    return RestoreReport(
-        written=copied.written,
-        deleted=copied.deleted,
-        experiments=restarted.experiments,
-        agents=len(restarted.agents),
-        incarnation=restarted.incarnation,
-        is_new_store=is_new_store,
-    )
 
 
 def _open_table(region: str, name: str) -> AbstractContextManager[StateTable]:

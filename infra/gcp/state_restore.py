@@ -9,23 +9,16 @@ A repeated call continues. What has been done is seen in Google Cloud alone: a d
 restored from a backup has no point-in-time recovery until the restore has finished.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from control_plane.engine.engine import Engine
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
-from control_plane.restoration.restart import (
-    RestartReport,
-    begin_incarnation,
-    keep_used_ids,
-    read_next_ids,
-)
 from control_plane.state.table import StateTable, TableError
-from detcloud.shared.plurals import count_text
 from infra.drain_clock import Clock
 from infra.gcp.database_sources import (
     LOOK_SECONDS,
@@ -41,14 +34,19 @@ from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError
 from infra.gcp.settings import Settings
 from infra.gcp.stores import FIRESTORE, database_url, read_database, trigger_url
 from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest, Steps, show_time
-from infra.row_copy import CopyReport, copy_rows
+from infra.restored_state import (
+    NOTHING_COPIED,
+    OpenTable,
+    copy_state,
+    copy_text,
+    restart_state,
+    restore_report,
+    wait_until_quiet,
+)
+from infra.row_copy import CopyReport
 from infra.stack_program import Progress
-from lambdas.clock import now_ms
 
-_NOTHING: Final = CopyReport(0, 0, 0, ())
 _RECOVERS: Final = "POINT_IN_TIME_RECOVERY_ENABLED"
-
-OpenTable = Callable[[str], AbstractContextManager[StateTable]]
 
 
 def restore(
@@ -123,7 +121,7 @@ class _Cluster:
         if request.time is not None:
             moment = check_moment(request.time, found)
             self.progress(f"restoring {self.database} of {show_time(moment)}")
-            self._wait_until_quiet(self._stop())
+            wait_until_quiet(self.steps, self._stop(), "requests")
             copied = self._copy(
                 DatabaseDocuments(self.api, self._path(self.database), moment, self.root)
             )
@@ -137,7 +135,7 @@ class _Cluster:
         self.progress(f"restoring the backup of {backup['snapshotTime']}")
         quiet_at = self._stop()
         temporary = self._restore_temporary(backup)
-        self._wait_until_quiet(quiet_at)
+        wait_until_quiet(self.steps, quiet_at, "requests")
         copied = self._copy(DatabaseDocuments(self.api, self._path(temporary), root=self.root))
         return self._finish(copied, is_new_store=False, temporary=temporary)
 
@@ -173,21 +171,14 @@ class _Cluster:
         with self.steps.step("deleting the triggers of the lost database"):
             for trigger in TRIGGERS:
                 self._delete(trigger_url(self.settings.names, trigger))
-        self._wait_until_quiet(quiet_at)
-        report = self._finish(_NOTHING, is_new_store=True)
+        wait_until_quiet(self.steps, quiet_at, "requests")
+        report = self._finish(NOTHING_COPIED, is_new_store=True)
         self._set_up()
         return report
 
     def _stop(self) -> float:
         """Stop all functions, and return the time of the clock after which no function runs."""
         return self.clock.seconds() + stop_functions(self.settings, self.api, self.progress)
-
-    def _wait_until_quiet(self, quiet_at: float) -> None:
-        """Wait until the last request that a function had begun before the stop must have ended."""
-        left = quiet_at - self.clock.seconds()
-        if left > 0:
-            with self.steps.step("waiting for the end of requests that had begun"):
-                self.clock.sleep(left)
 
     def _restore_temporary(self, backup: Mapping[str, Any]) -> str:
         """Restore a backup into the temporary database, and return the database's name.
@@ -226,13 +217,9 @@ class _Cluster:
         with self.steps.step(f"copying the differences into the database {self.database}"):
             path = self._path(self.database)
             target = DatabaseDocuments(self.api, path, root=self.root)
-            copied = copy_rows(source.read(), target)
-            with self.open_table(self.database) as table:
-                keep_used_ids(
-                    table, {item.key.sort: counter_value(item) for item in copied.counters}
-                )
-        written, deleted = count_text(copied.written, "row"), count_text(copied.deleted, "row")
-        self.progress(f"{written} written, {deleted} deleted, {copied.unchanged} unchanged")
+            open_table = partial(self.open_table, self.database)
+            copied = copy_state(source.read(), target, open_table, counter_value)
+        self.progress(copy_text(copied))
         return copied
 
     def _finish(
@@ -243,9 +230,7 @@ class _Cluster:
             self.steps.step("beginning a new incarnation"),
             self.open_table(self.database) as table,
         ):
-            # After a copy, the counters are those of the lost state, so no id need be skipped.
-            given = None if is_new_store else read_next_ids(table)
-            restarted = begin_incarnation(Engine(table, now_ms), given, self.progress)
+            restarted = restart_state(table, is_new_store=is_new_store, progress=self.progress)
         if temporary:
             # Before the start: a later call would copy the temporary database again.
             with self.steps.step(f"deleting the temporary database {temporary}"):
@@ -254,7 +239,7 @@ class _Cluster:
                     self.clock.sleep(LOOK_SECONDS)
         with self.steps.step("starting the functions"):
             start_functions(self.settings, self.api, self.progress)
-        return _report(copied, restarted, is_new_store=is_new_store)
+        return restore_report(copied, restarted, is_new_store=is_new_store)
 
     def _set_up(self) -> None:
         """Set the recovery and the protection, which also marks the restore as finished."""
@@ -284,15 +269,3 @@ def _is_unfinished(database: Mapping[str, Any]) -> bool:
     """Return whether a restore from a backup has not finished."""
     recovers = database.get("pointInTimeRecoveryEnablement") == _RECOVERS
     return bool(_source_backup(database)) and not recovers
-
-
-def _report(copied: CopyReport, restarted: RestartReport, *, is_new_store: bool) -> RestoreReport:
-    """Return the report of a finished restore."""
-    return RestoreReport(
-        written=copied.written,
-        deleted=copied.deleted,
-        experiments=restarted.experiments,
-        agents=len(restarted.agents),
-        incarnation=restarted.incarnation,
-        is_new_store=is_new_store,
-    )
