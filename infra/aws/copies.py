@@ -14,6 +14,7 @@ from infra.aws import policies
 from infra.aws.copy_policies import exports, replicated_buckets, replication
 from infra.aws.copy_settings import STATE_DAYS, Copies
 from infra.aws.policy_statements import Document
+from infra.aws.private_buckets import make_private_bucket, require_tls
 from infra.aws.scope import Scope
 
 # A version of a deleted or replaced object is kept for these days in both regions.
@@ -110,38 +111,7 @@ def _make_bucket(
     The bucket blocks public access, requires TLS, and encrypts objects with S3's own key.
     """
     region = copies.region
-    bucket = aws.s3.Bucket(
-        name,
-        bucket=bucket_name,
-        force_destroy=not scope.settings.protect,
-        region=region,
-        tags=scope.tags(),
-        opts=scope.options(),
-    )
-    access_block = aws.s3.BucketPublicAccessBlock(
-        name,
-        bucket=bucket.id,
-        block_public_acls=True,
-        block_public_policy=True,
-        ignore_public_acls=True,
-        restrict_public_buckets=True,
-        region=region,
-        opts=scope.options(),
-    )
-    aws.s3.BucketOwnershipControls(
-        name,
-        bucket=bucket.id,
-        rule={"object_ownership": "BucketOwnerEnforced"},
-        region=region,
-        opts=scope.options(),
-    )
-    aws.s3.BucketServerSideEncryptionConfiguration(
-        name,
-        bucket=bucket.id,
-        rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
-        region=region,
-        opts=scope.options(),
-    )
+    bucket, access_block = make_private_bucket(scope, name, bucket_name, region=region)
     aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
@@ -149,14 +119,7 @@ def _make_bucket(
         region=region,
         opts=scope.options(),
     )
-    aws.s3.BucketPolicy(
-        name,
-        bucket=bucket.id,
-        policy=json.dumps(policies.tls_only(bucket_name)),
-        region=region,
-        # S3 refuses a bucket policy while the access block is changing.
-        opts=scope.options([access_block]),
-    )
+    require_tls(scope, name, bucket, bucket_name, [access_block], region)
     return bucket
 
 

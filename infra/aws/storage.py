@@ -1,15 +1,14 @@
 """The stores: the state table and the buckets."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import pulumi_aws as aws
 
-from infra.aws import policies
 from infra.aws.copy_policies import replicated_buckets
 from infra.aws.key_policies import SPOT_GRANT
 from infra.aws.launch_policies import service_role_arn
+from infra.aws.private_buckets import make_private_bucket, require_tls
 from infra.aws.scope import Scope
 
 CONFIG_KEY = "config/cluster.yaml"
@@ -86,34 +85,8 @@ def _make_bucket(
     With `version_days`, the bucket keeps deleted and replaced objects as versions for these days. A
     replicated bucket keeps versions for at least a day. Add a versioning to `versionings`.
     """
-    bucket = aws.s3.Bucket(
-        name,
-        bucket=bucket_name,
-        force_destroy=not scope.settings.protect,
-        tags=scope.tags(),
-        opts=scope.options(),
-    )
-    access_block = aws.s3.BucketPublicAccessBlock(
-        name,
-        bucket=bucket.id,
-        block_public_acls=True,
-        block_public_policy=True,
-        ignore_public_acls=True,
-        restrict_public_buckets=True,
-        opts=scope.options(),
-    )
-    aws.s3.BucketOwnershipControls(
-        name,
-        bucket=bucket.id,
-        rule={"object_ownership": "BucketOwnerEnforced"},
-        opts=scope.options(),
-    )
-    aws.s3.BucketServerSideEncryptionConfiguration(
-        name,
-        bucket=bucket.id,
-        rules=[_encryption_rule(scope.settings.kms_key)],
-        opts=scope.options(),
-    )
+    key = scope.settings.kms_key
+    bucket, access_block = make_private_bucket(scope, name, bucket_name, key)
     copies = scope.settings.copies
     if version_days or (copies is not None and name in replicated_buckets(copies)):
         versionings[name] = aws.s3.BucketVersioning(
@@ -128,14 +101,8 @@ def _make_bucket(
         rules=[_UNFINISHED_UPLOADS, _old_versions_rule(version_days)],
         opts=scope.options([versionings[name]] if name in versionings else []),
     )
-    aws.s3.BucketPolicy(
-        name,
-        bucket=bucket.id,
-        policy=json.dumps(policies.tls_only(bucket_name)),
-        # S3 refuses a bucket policy while the access block is changing. Rules come before the
-        # policy, which denies requests without TLS, as emulators receive them.
-        opts=scope.options([access_block, lifecycle]),
-    )
+    # Rules come before the policy, which denies requests without TLS, as emulators receive them.
+    require_tls(scope, name, bucket, bucket_name, [access_block, lifecycle])
     return bucket
 
 
@@ -162,15 +129,6 @@ def _old_versions_rule(days: int) -> dict[str, Any]:
         "noncurrent_version_expiration": {"noncurrent_days": max(days, 1)},
         "expiration": {"expired_object_delete_marker": True},
     }
-
-
-def _encryption_rule(key: str) -> dict[str, Any]:
-    """Return a bucket's rule for encryption with the KMS key, or with S3's own key if ""."""
-    if not key:
-        return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
-    # A bucket key, which S3 caches, saves a KMS call for each object.
-    default = {"sse_algorithm": "aws:kms", "kms_master_key_id": key}
-    return {"apply_server_side_encryption_by_default": default, "bucket_key_enabled": True}
 
 
 def grant_key_to_spot_market(scope: Scope) -> None:
