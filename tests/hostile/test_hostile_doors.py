@@ -139,18 +139,20 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("place", CONFIG_PLACES)
 def test_hostile_configuration_is_stored_or_refused_by_every_way(
-    hostile: HostileCluster, place: str
+    hostile: HostileCluster, place: str, part: int
 ) -> None:
     cluster, faults = hostile.cluster, []
     code, form = cluster.store_code(), CONFIG_PLACES[place]
-    for number, (what, text) in enumerate(FEW.items()):
-        part = form.format(text.decode())
-        own = {"config": part if part.startswith(("entry", "search")) else SINGLE + part}
-        added = {"config": SINGLE, "overrides": [part.replace(": ", "=", 1)]}
+    values = part_of(FEW, part, list(CONFIG_PLACES).index(place))
+    for number, (what, text) in enumerate(values.items()):
+        line = form.format(text.decode())
+        own = {"config": line if line.startswith(("entry", "search")) else SINGLE + line}
+        added = {"config": SINGLE, "overrides": [line.replace(": ", "=", 1)]}
         in_template = {"config": SINGLE, "template": "hostile"}
-        template = json.dumps({"config": part}).encode()
+        template = json.dumps({"config": line}).encode()
         answers = [hostile.send("PUT", "/templates/hostile", template, Role.USER)]
         for way in (own, (added, in_template)[number % 2]):
             body = {**way, "model_code": code, "paused": True}

@@ -283,6 +283,7 @@ def test_files_that_are_not_imported_do_not_prevent_a_fork(
     assert runs(tmp_path) == 1
 
 
+@pytest.mark.nightly
 def test_forked_trial_outlives_the_fork_server_and_the_next_gets_a_new_server(
     tmp_path: Path, own_fork_server: ForkServer
 ) -> None:
@@ -418,6 +419,7 @@ def test_fork_servers_killed_at_any_moment_lose_and_repeat_no_trial(
             os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
 
 
+@pytest.mark.nightly
 def test_idle_fork_server_ends_and_restarts_on_demand(tmp_path: Path) -> None:
     fork_server = make_fork_server(tmp_path / "template", **PATIENT, idle_seconds_max=0.2)
     try:

@@ -250,7 +250,14 @@ def end_trials(stops: Stops) -> Iterator[None]:
     stops.end()
 
 
-@pytest.mark.parametrize("way", WAYS)
+# The gate runs a stop by the scheduler, by a user, by the machine, and by force.
+GATE_WAYS = ("preemption by a job", "pause", "kill", "SIGTERM to the agent")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=() if way in GATE_WAYS else pytest.mark.nightly) for way in WAYS],
+)
 def test_stop_saves_every_trained_batch(stops: Stops, way: str) -> None:
     check_way(stops, way, WAYS[way], LIGHT)
 

@@ -120,6 +120,7 @@ def test_second_experiment_installs_packages_again(node: TrialNode, tmp_path: Pa
     assert exit_record(other)["code"] == 0, log_text(other)
 
 
+@pytest.mark.nightly
 def test_failed_hook_keeps_no_packages(node: TrialNode, tmp_path: Path) -> None:
     hook = f"pip install -q --no-index {probe(tmp_path)}\nexit 3\n"
     trial = node.run("1.1", {"startup-hook.sh": hook}, entrypoint="true")
@@ -146,6 +147,7 @@ def test_trial_cannot_remove_packages_of_the_agent(node: TrialNode) -> None:
     assert importlib.util.find_spec("packaging") is not None
 
 
+@pytest.mark.nightly
 def test_upgrade_hides_the_agents_version(node: TrialNode, tmp_path: Path) -> None:
     name, content = wheel("packaging", "999")
     (tmp_path / name).write_bytes(content)
@@ -176,6 +178,7 @@ def test_editable_package_is_not_kept_for_later_runs(node: TrialNode, tmp_path: 
     assert str(second.directory.code) in log_text(second)
 
 
+@pytest.mark.nightly
 def test_two_concurrent_runs_share_a_layer(node: TrialNode, tmp_path: Path) -> None:
     files = {"startup-hook.sh": f"pip install -q --no-index {probe(tmp_path)}\n"}
     trials = [node.begin(f"{n}.1", files, entrypoint=USE, trial_id=n) for n in (1, 2)]

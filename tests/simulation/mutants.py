@@ -260,7 +260,7 @@ MUTANTS = (
         without_family(Family.HEAD),
         RACING,
         "skips a revision",
-        first_seed=8,
+        first_seed=3,
     ),
     Mutant(
         "no condition on births",
@@ -274,7 +274,7 @@ MUTANTS = (
         without_family(Family.ATTEMPTS),
         STORMY,
         "folds",
-        first_seed=27,
+        first_seed=2,
     ),
     Mutant("no condition on sessions", without_family(Family.SESSION), replace(LATE, races=0.3)),
     Mutant("no guards", without_family(Family.GUARD), STORMY, size=TOGETHER),
@@ -309,7 +309,13 @@ MUTANTS = (
         HEAVY,
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
-    Mutant("no distinct launch tokens", share_one_token(), CLOUDY, "belongs to another request"),
+    Mutant(
+        "no distinct launch tokens",
+        share_one_token(),
+        CLOUDY,
+        "belongs to another request",
+        first_seed=4,
+    ),
     Mutant("no launches under way", ignore_pending_launches(), CLOUDY, "it may have", first_seed=5),
     Mutant("no sweep", unswept, SOLD_OUT, "is nobody's", first_seed=4),
     Mutant(

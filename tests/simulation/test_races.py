@@ -55,6 +55,7 @@ EXPERIMENT = "experiment#1"
 LATER = 1_000
 SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
 by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))]
 
 
 def play(scenario: Scenario, cluster: SteppedCluster) -> None:
@@ -166,7 +167,7 @@ class CrowdedCluster(SteppedCluster):
 
 
 @by_name
-@pytest.mark.parametrize("engines", [2, 4, 8])
+@pytest.mark.parametrize("engines", [2, pytest.param(4, marks=pytest.mark.nightly), 8])
 def test_racing_engines_reach_the_undisturbed_end(
     scenario: Scenario, engines: int, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
@@ -183,7 +184,7 @@ def test_racing_engines_reach_the_undisturbed_end(
 
 
 @by_name
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_flaky_table_keeps_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
@@ -198,7 +199,7 @@ def test_flaky_table_keeps_the_undisturbed_end(
 
 
 @by_name
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_lost_repeated_and_late_calls_keep_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ from simulator.seeded.runs import (
 )
 from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "8"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "5"))
 FIRST = int(os.environ.get("SIMULATION_FIRST_SEED", "1"))
 CORES = len(os.sched_getaffinity(0))
 SMALL = Plan(size=ClusterSize(experiments=1, pools=1, machines_max=2, hours=0.5))

@@ -40,6 +40,7 @@ from tests.end_to_end.laptop import Laptop
 NOTICE_SECONDS = 120
 
 
+@pytest.mark.nightly
 def test_trial_runs_from_create_to_an_empty_pool(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
