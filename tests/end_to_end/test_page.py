@@ -382,7 +382,8 @@ def test_fork_is_validated_while_edited(laptop: Laptop, browser: Browser) -> Non
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
     browser.edit_and_save("labels", "one\ntwo")
     # The keyboard focus returns to the edited field.
-    browser.window.wait_for_function("document.activeElement.title === 'Edit labels'")
+    focused = "document.activeElement.title"
+    wait_until(lambda: browser.window.evaluate(focused) == "Edit labels")
     browser.edit_and_save("metadata", '{"data": {"version": 3}}')
     browser.wait_for_text('"version": 3')
     browser.edit("name", "renamed").get_by_label("name").press("Enter")
