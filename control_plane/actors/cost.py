@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal
 
+from pydantic_core import from_json
+
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
 from control_plane.fleet.records import instances_partition
@@ -37,6 +39,9 @@ class Usage:
     """The end of the allocation, in epoch ms."""
     micros: int
     """The cost in micro-dollars."""
+
+
+_USAGE_VALUES = len(fields(Usage))
 
 
 def to_micros(dollars: float) -> int:
@@ -90,7 +95,7 @@ def decode_usage(body: bytes) -> Usage:
         TypeError: a value is missing.
         ValueError: the body is not JSON.
     """
-    return Usage(*json.loads(body)[: len(fields(Usage))])
+    return Usage(*from_json(body)[:_USAGE_VALUES])
 
 
 def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:

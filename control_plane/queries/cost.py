@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, usage_partition
@@ -73,12 +74,22 @@ class PoolCosts(Answer):
     idle_cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DaySpan:
     """The days from `since` to `until`, both included, in UTC."""
 
     since: date
     until: date
+
+    @cached_property
+    def start_ms(self) -> int:
+        """The start of the first day in epoch ms."""
+        return day_start_ms(self.since)
+
+    @cached_property
+    def end_ms(self) -> int:
+        """The end of the last day in epoch ms."""
+        return day_start_ms(self.until + timedelta(days=1))
 
     def cost_within(self, usage: Usage) -> int:
         """Return the micro-dollars that an allocation cost on the days of the span.
@@ -86,8 +97,7 @@ class DaySpan:
         The cost is spread evenly over the allocation's run, and is 0 if the run is outside the
         span. The results of adjacent spans add up exactly to the allocation's whole cost.
         """
-        end_ms = day_start_ms(self.until + timedelta(days=1))
-        return _cost_until(usage, end_ms) - _cost_until(usage, day_start_ms(self.since))
+        return _cost_until(usage, self.end_ms) - _cost_until(usage, self.start_ms)
 
     def days(self) -> Iterator["DaySpan"]:
         """Yield a span of a single day for each day, in order."""
