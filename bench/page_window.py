@@ -89,7 +89,7 @@ class PageWindow:
     def sign_in(self, code: str) -> None:
         """Sign in with a code, and wait for the first view."""
         self._window.goto(f"{self._page}#/sign-in/{code}")
-        self._window.get_by_role("heading", name="Experiments", level=1).wait_for()
+        self._window.get_by_role("heading", name="Home", level=1).wait_for()
 
     def load_first_view(self, slowdown: int) -> FirstLoad:
         """Load the list of experiments without anything in the cache, on a slower processor."""

@@ -41,7 +41,7 @@ class Browser:
         """Follow the link of `detcloud open`; return the link."""
         link = self.laptop.run("open", "--no-browser", "--page", self.page).stdout.strip()
         self.window.goto(link)
-        self.see("Experiments")
+        self.see("Home")
         return link
 
     def go(self, path: str, title: str | re.Pattern[str]) -> None:
@@ -61,6 +61,11 @@ class Browser:
     def press(self, name: str) -> None:
         """Press the last button with this name, which is in the topmost window."""
         self.window.get_by_role("button", name=name, exact=True).last.click()
+
+    def press_in_menu(self, name: str) -> None:
+        """Open the user's menu in the header, and press the button with this name."""
+        self.window.get_by_role("button", name="menu of").click()
+        self.window.get_by_role("button", name=name, exact=True).click()
 
     def edit(self, name: str, text: str, within: Any = None) -> Any:
         """Enter a text into a field that is edited in place; return the unsaved form.

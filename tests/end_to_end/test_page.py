@@ -29,6 +29,7 @@ LOUD = re.compile("onerror")
 TRIAL = re.compile("Trial 1")
 # The heading of each view, and a text that appears when the view has loaded.
 VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
+    "home?of=everyone": ("Home", "Finished lately"),
     "experiments": ("Experiments", "newest first"),
     "experiments/1": (LOUD, "Best so far"),
     "experiments/1/trials": (LOUD, "4 trials"),
@@ -126,11 +127,11 @@ def test_sign_in_link_works_once_and_the_session_survives_a_reload(
         link = first.sign_in()
         assert "sign-in" not in first.address()
         first.window.reload()
-        first.see("Experiments")
+        first.see("Home")
         with_cookie = first.window.evaluate("fetch('/api/v1/whoami').then((one) => one.status)")
         assert with_cookie == 401, "the cookie alone is nothing"
         assert first.window.evaluate("document.cookie") == ""
-        first.press("Sign out")
+        first.press_in_menu("Sign out")
         first.see("Sign in to detcloud")
         first.window.goto("about:blank")
         first.window.goto(link)
@@ -138,7 +139,7 @@ def test_sign_in_link_works_once_and_the_session_survives_a_reload(
         first.wait_for_text("the code is not known, was used or has expired")
         first.window.get_by_label("Token").fill((laptop.home / "token").read_text())
         first.press("Sign in")
-        first.see("Experiments")
+        first.see("Home")
         assert first.faults == []
 
 

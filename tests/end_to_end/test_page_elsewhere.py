@@ -124,7 +124,7 @@ def test_page_of_an_allowed_origin_works_completely(
         other.get_by_role("heading", name="Sign in to detcloud").wait_for()
         token = window.evaluate("sessionStorage.getItem('detcloud.session-key')")
         assert token.count("dct_") == 2
-        browser.press("Sign out")
+        browser.press_in_menu("Sign out")
         browser.see("Sign in to detcloud")
         headers = {"Authorization": f"Bearer {token}"}
         assert ask(browser, f"{browser.url}/api/v1/whoami", headers, "omit") == 401

@@ -391,7 +391,7 @@ def test_charts_follow_the_chosen_colours(browser: Browser) -> None:
     canvas = window.locator(".chart canvas").first
     canvas.wait_for()
     picture = "(it) => it.toDataURL()"
-    window.get_by_role("button", name="colours: auto").click()
+    browser.press_in_menu("colours: auto")
     wait_until(lambda: canvas.evaluate(picture))
     light = canvas.evaluate(picture)
     window.get_by_role("button", name="colours: light").click()
@@ -438,7 +438,7 @@ def test_users_without_the_admin_role_see_no_admin_actions(
         bobs.window.goto(f"{bobs.url}/ui/")
         bobs.window.get_by_label("Token").fill(token)
         bobs.press("Sign in")
-        bobs.see("Experiments")
+        bobs.see("Home")
         bobs.go("pools/default", "Pools and agents")
         bobs.wait_for_text("Only admins can drain pools")
         bobs.window.get_by_text("budget none").wait_for()

@@ -19,6 +19,7 @@ const CommandView = showLater(async () => (await import("../views/commands/comma
 const CommandsView = showLater(async () => (await import("../views/commands/commands_view")).CommandsView);
 const CompareView = showLater(async () => (await import("../views/compare/compare_view")).CompareView);
 const CreateView = showLater(async () => (await import("../views/create/create_view")).CreateView);
+const HomeView = showLater(async () => (await import("../views/home/home_view")).HomeView);
 const ExperimentView = showLater(async () => (await import("../views/experiment/experiment_view")).ExperimentView);
 const JobsView = showLater(async () => (await import("../views/jobs/jobs_view")).JobsView);
 const ModelView = showLater(async () => (await import("../views/models/model_view")).ModelView);
@@ -38,7 +39,7 @@ export function App() {
 
 function SignedIn({ route }: { route: Route }) {
   const who = useLive("who", (signal) => get("/api/v1/whoami", { signal }), () => "still");
-  const [first = "experiments"] = route.parts;
+  const [first = "home"] = route.parts;
   // A view without a trace of the one before.
   const identity = viewOf(route);
   useFocusOnChange(identity);
@@ -66,6 +67,7 @@ function useFocusOnChange(identity: string): void {
 
 function chooseView(first: string, second: string): ComponentChildren {
   const id = /^\d{1,12}$/.test(second) ? Number(second) : undefined;
+  if (first === "home") return <HomeView />;
   if (first === "experiments") return id ? <ExperimentView id={id} /> : <ExperimentsView />;
   if (first === "projects") return <ProjectsView />;
   if (first === "trials" && id) return <TrialView id={id} />;

@@ -50,8 +50,8 @@ export function Steering({ experiment, onDone }: Props) {
           <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
         </>
       )}
-      <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>
-      <a href={`${href("compare")}?experiments=${experiment.id}`}>Compare</a>
+      <a class="button" href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>
+      <a class="button" href={`${href("compare")}?experiments=${experiment.id}`}>Compare</a>
       {continues && <ContinueDialog experiment={experiment} onDone={onDone} onClose={() => setContinues(false)} />}
     </div>
   );

@@ -26,7 +26,7 @@ export function SignInView({ code }: { code: string }) {
   useEffect(() => {
     if (!code) return;
     // The code is gone from the address, and from the browser's history, before it is used.
-    history.replaceState(null, "", "#/experiments");
+    history.replaceState(null, "", "#/home");
     void open({ code }).finally(() => window.dispatchEvent(new HashChangeEvent("hashchange")));
   }, [code]);
 
