@@ -1,14 +1,17 @@
-/** Colours that can be told apart, also by most who see few of them (Okabe and Ito 2008). */
+/** Colours and dashes that tell curves apart, also for most who see few colours (Okabe and Ito 2008). */
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#8a63d2", "#7f7f7f"];
+// Each colour has a contrast of at least 3:1 with the background of its theme.
+const LIGHT = ["#0072b2", "#d55e00", "#008a64", "#b8578f", "#957000", "#2a8fc4", "#8a63d2", "#717171"];
+const DARK = ["#4ba3dc", "#f08a4b", "#3dbd92", "#d993bd", "#cdab3e", "#8cc8f0", "#ad94ec", "#a3a9af"];
 // Of lines: none, and three kinds of dashes.
 const DASHES: readonly (readonly number[])[] = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 
-export function curveColour(place: number): string {
-  return COLOURS[place % COLOURS.length]!;
+export function curveColour(place: number, isDark = false): string {
+  const colours = isDark ? DARK : LIGHT;
+  return colours[place % colours.length]!;
 }
 
 /** The dashes of a curve: others once all colours were used, so that 32 curves differ. */
 export function curveDashes(place: number): readonly number[] {
-  return DASHES[Math.floor(place / COLOURS.length) % DASHES.length]!;
+  return DASHES[Math.floor(place / LIGHT.length) % DASHES.length]!;
 }

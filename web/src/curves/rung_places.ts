@@ -1,5 +1,7 @@
 /** Where the trials of a bracket lie in a picture of its rungs: by their metric, the best at 1. */
 
+import { quantile } from "./quantile_band";
+
 /** A scale of metrics: what lies beyond its worse end is put there. */
 export interface MetricScale {
   worst: number;
@@ -28,14 +30,6 @@ export function metricScale(metrics: readonly number[], smallerIsBetter: boolean
     return Math.min(1, Math.max(0, (worst - sign * metric) / (worst - best)));
   };
   return { worst: sign * worst, best: sign * best, isCut: losses.at(-1)! > worst, place };
-}
-
-/** The value below which the share of the sorted values lies, between two of them by distance. */
-function quantile(sorted: readonly number[], share: number): number {
-  const at = share * (sorted.length - 1);
-  const below = Math.floor(at);
-  const next = sorted[Math.min(below + 1, sorted.length - 1)]!;
-  return sorted[below]! + (at - below) * (next - sorted[below]!);
 }
 
 /** The shares of a bar that outcomes take of a rung: where each begins and how long it is, 0 to 1. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { curvesCsv, fileName } from "./save_chart";
+import { curvesCsv, fileName, rowsCsv } from "./save_chart";
 
 test("a row for each step, with nothing where a curve has no value", () => {
   const csv = curvesCsv("steps", ["trial 1", "trial 2"], [[1, 2], [0.5, null], [undefined, -3]]);
@@ -13,4 +13,8 @@ test("what others named is a text in a spreadsheet, too", () => {
 test("a file's name has letters, digits and dashes", () => {
   expect(fileName("../loss: trials <of> 7", "csv")).toBe("loss-trials-of-7.csv");
   expect(fileName("///", "png")).toBe("chart.png");
+});
+
+test("rows of any values become fields", () => {
+  expect(rowsCsv(["trial", "note"], [[1, "a,b"], [null, { x: 1 }]])).toBe('trial,note\r\n1,"a,b"\r\n,"{""x"":1}"\r\n');
 });

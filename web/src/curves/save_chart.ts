@@ -1,4 +1,4 @@
-/** A chart as a picture and its numbers as a table, for elsewhere. */
+/** The numbers of charts as CSV, and files that the browser saves. */
 
 import type { Columns } from "./joining";
 
@@ -6,6 +6,17 @@ import type { Columns } from "./joining";
 export function curvesCsv(xLabel: string, labels: readonly string[], [steps, ...curves]: Columns): string {
   const rows = steps.map((step, n) => [step, ...curves.map((curve) => curve[n] ?? "")].join(","));
   return [[xLabel, ...labels].map(csvText).join(","), ...rows, ""].join("\r\n");
+}
+
+/** Rows as CSV below a head: numbers as they are, null and undefined as empty fields. */
+export function rowsCsv(head: readonly string[], rows: readonly (readonly unknown[])[]): string {
+  const lines = rows.map((row) => row.map(fieldText).join(","));
+  return [head.map(csvText).join(","), ...lines, ""].join("\r\n");
+}
+
+function fieldText(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  return typeof value === "number" ? String(value) : csvText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
 /** A text as a field; one that a spreadsheet would compute is kept from that by an apostrophe. */
@@ -27,31 +38,3 @@ export function saveFile(name: string, content: Blob): void {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href));
 }
-
-/** Have the browser save what a canvas shows, on the colour of the page and below a title. */
-export function savePicture(drawn: HTMLCanvasElement, title: string, legend: readonly { label: string; colour: string }[]): void {
-  const style = getComputedStyle(document.body);
-  const line = Math.round(22 * devicePixelRatio);
-  const canvas = document.createElement("canvas");
-  canvas.width = drawn.width;
-  canvas.height = drawn.height + line * (1 + Math.min(legend.length, LEGEND_MAX));
-  const context = canvas.getContext("2d")!;
-  context.fillStyle = style.backgroundColor;
-  context.fillRect(0, 0, canvas.width, canvas.height);
-  context.font = `${14 * devicePixelRatio}px sans-serif`;
-  context.textBaseline = "middle";
-  context.fillStyle = style.color;
-  context.fillText(title, line / 2, line / 2);
-  context.drawImage(drawn, 0, line);
-  legend.slice(0, LEGEND_MAX).forEach(({ label, colour }, n) => {
-    const y = drawn.height + line * (n + 1.5);
-    context.fillStyle = colour;
-    context.fillRect(line / 2, y - line / 8, line, line / 4);
-    context.fillStyle = style.color;
-    context.fillText(label, 2 * line, y);
-  });
-  canvas.toBlob((picture) => picture && saveFile(fileName(title, "png"), picture));
-}
-
-// Of more curves a picture names the first.
-const LEGEND_MAX = 20;
