@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal
 
-from pydantic_core import from_json
-
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
 from control_plane.fleet.records import instances_partition
@@ -95,7 +93,8 @@ def decode_usage(body: bytes) -> Usage:
         TypeError: a value is missing.
         ValueError: the body is not JSON.
     """
-    return Usage(*from_json(body)[:_USAGE_VALUES])
+    # As text, so that the decoder does not guess the encoding.
+    return Usage(*json.loads(body.decode())[:_USAGE_VALUES])
 
 
 def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:
