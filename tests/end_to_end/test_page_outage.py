@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.server import free_port
 from tests.end_to_end.browser import Browser, open_window
 from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
@@ -22,9 +23,11 @@ BROKEN = "print('the last words')\nraise ValueError('no such data')\n"
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """Yield a cluster whose only experiment has failed."""
+    """Yield a cluster whose only experiment has failed, on a port that no other cluster takes."""
     folder = tmp_path_factory.mktemp("outage")
     with start_cluster(folder, 1) as one:
+        one.run("down")
+        one.run("up", "--slots", 1, "--port", free_port())
         searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
         config, model = write_model(
             folder,
@@ -71,10 +74,18 @@ def test_outage_shows_a_bar_and_views_recover(browser: Browser, laptop: Laptop) 
     assert browser.serious_findings() == []
     # A view that is opened during the outage loads afterwards, and the list is still shown.
     window.get_by_role("table", name="experiments").wait_for()
+    window.evaluate("location.hash = '#/trials/1/logs'")
+    assert window.get_by_role("log").count() == 0
     laptop.run("up")
     assert laptop.record()["url"] == record["url"]
     bar.wait_for(state="detached")
-    browser.go("trials/1/logs", "Trial 1")
+    window.get_by_role("log").get_by_text("the last words").wait_for()
+    for _ in range(2):
+        laptop.run("down")
+        bar.wait_for()
+        laptop.run("up")
+        assert laptop.record()["url"] == record["url"]
+        bar.wait_for(state="detached")
     assert browser.faults == []
 
 
