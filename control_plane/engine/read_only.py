@@ -89,7 +89,7 @@ class PrefetchedParts(ActorParts):
     """
 
     def add(self, name: str, row: Row | None) -> None:
-        """Add the row of a part, or None for a part that does not exist."""
+        """Add the row of a part. None means that the part does not exist."""
         self._rows[name] = row
 
     def _row(self, name: str) -> Row | None:

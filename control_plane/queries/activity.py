@@ -38,7 +38,7 @@ class _Wait(NamedTuple):
 
 
 def describe_activity(services: Services, experiment_id: int) -> Activity:
-    """Return what an experiment, command, notebook or shell is doing now.
+    """Return the activity of an experiment, command, notebook or shell.
 
     For an active experiment, the queue of the pool is read.
 

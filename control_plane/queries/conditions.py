@@ -76,7 +76,7 @@ END_CONDITIONS: Final[dict[Status, tuple[TrialCondition, ...]]] = {
 
 
 class SearchLengths(NamedTuple):
-    """The part of a search on which the conditions of its trials depend."""
+    """The properties of a search that decide the conditions of trials."""
 
     has_rungs: bool = False
     """Whether the searcher compares trials at rungs or in rounds."""
@@ -176,7 +176,7 @@ def _wait_condition(state: TrialState, search: SearchLengths) -> TrialCondition:
 
 
 def _run_condition(allocation: Allocation) -> TrialCondition:
-    """Return the condition of an active trial whose allocation has slots."""
+    """Return the condition of an active trial with an allocation that has slots."""
     if allocation.desired_state is not DesiredState.RUN:
         return "preempted"
     return "running" if allocation.state is AllocationState.RUNNING else "starting"

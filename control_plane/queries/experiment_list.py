@@ -133,7 +133,7 @@ def list_experiments(
 def _matching_items(
     services: Services, entries: Sequence[_Entry], shown: ExperimentFilter, states: StateFilter
 ) -> list[Experiment]:
-    """Read the experiments of list rows, and return those that match the filter exactly.
+    """Read the experiments of list rows, and return the experiments that match the filter exactly.
 
     The list's rows lack the condition of active experiments, and rows of older releases lack
     failures of trials.

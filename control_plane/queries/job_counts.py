@@ -1,4 +1,4 @@
-"""The numbers of running and queued allocations of jobs, from the rows of their pools.
+"""The numbers of running and queued allocations of jobs, from the rows of pools.
 
 The pool stores the numbers of a job in a leaf of a tree. Each level of the tree is read for all
 jobs in one call, so that a list of many jobs needs as many calls as a list of one.
@@ -20,7 +20,7 @@ from control_plane.state.table import GET_MAX, Key
 
 
 class JobCounts(NamedTuple):
-    """The allocations of a job in its pool."""
+    """The number of allocations of a job."""
 
     running: int = 0
     """The number of allocations that hold slots."""
@@ -79,7 +79,7 @@ def read_job_counts(services: Services, pools: Mapping[int, str]) -> dict[int, J
 
 
 def _find_group(services: Services, parts: PrefetchedParts, number: int) -> Group | None:
-    """Return a job of the pool with these parts. Return None for an idle or unknown job.
+    """Return a job of a pool from the parts of the pool. Return None for an idle or unknown job.
 
     Raises:
         PartMissing: a part of the pool is not read yet.
@@ -93,7 +93,7 @@ def _read_missing(
     parts: Mapping[str, PrefetchedParts],
     missing: Mapping[Key, tuple[str, str]],
 ) -> None:
-    """Read rows, and add each row to the parts of its pool.
+    """Read rows, and add each row to the parts of the pool.
 
     Args:
         services: the services that read the state table.

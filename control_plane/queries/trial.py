@@ -252,7 +252,7 @@ def _find_trials_by_state(
 
 
 class _Search(NamedTuple):
-    """The part of a definition that the answers about its trials need."""
+    """The properties of an experiment that are part of answers about trials."""
 
     lengths: SearchLengths = SearchLengths()
     warm_start: str | None = None

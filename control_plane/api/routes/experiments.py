@@ -199,7 +199,7 @@ def describe(
 @router.get("/experiments/{experiment_id}/activity")
 @require_role(*USER_ROLES)
 def describe_activity(experiment_id: ExperimentId, services: ServicesParameter) -> Activity:
-    """Return what an experiment is doing now, with the reason of a wait and the expected end.
+    """Return the activity of an experiment, with the reason of a wait and the expected end.
 
     Errors: `not_found` for an unknown or deleted experiment. `unavailable` if the experiment's pool
     changes too fast to be read.

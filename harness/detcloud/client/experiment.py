@@ -343,7 +343,7 @@ class ExperimentHandle(Resource):
         return rungs
 
     def activity(self) -> Activity:
-        """Return what the experiment is doing now, with the reason of a wait and the expected end.
+        """Return the activity: a sentence, the reason of a wait and the expected end.
 
         Raises:
             DetcloudError: the request failed. An older cluster answers `not_found`.

@@ -59,7 +59,7 @@ def export_page(client: Client, folder: Path, api_url: str | None = None) -> lis
 
 
 def page_link(client: Client, view: str) -> str | None:
-    """Return the address of a view of the cluster's web page, such as `experiments/7`.
+    """Return the address of a view of the web page, for example of `experiments/7`.
 
     Return None if the cluster has no page. The cluster is asked once.
 
