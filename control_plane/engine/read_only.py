@@ -81,6 +81,36 @@ class ActorParts:
         return self._rows.get(name)
 
 
+class PrefetchedParts(ActorParts):
+    """The parts of an actor that a caller has read together with other rows.
+
+    The caller catches `PartMissing`, reads the missing rows of several actors in one call, adds the
+    rows, and repeats the query.
+    """
+
+    def add(self, name: str, row: Row | None) -> None:
+        """Add the row of a part. None means that the part does not exist."""
+        self._rows[name] = row
+
+    def _row(self, name: str) -> Row | None:
+        """Return the row of a part. Return None if the row does not exist.
+
+        Raises:
+            PartMissing: the row was not added yet.
+        """
+        if name not in self._rows:
+            raise PartMissing(name)
+        return self._rows[name]
+
+
+class PartMissing(Exception):
+    """A part that must be read before a query can continue."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class _LatestReader:
     """A reader for step contexts that returns the latest committed values."""
 

@@ -13,7 +13,11 @@ from control_plane.actors.experiment.state import (
     Settings,
     effective_settings,
 )
-from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
+from control_plane.actors.experiment.trial_summaries import (
+    SUMMARIES_PER_PART,
+    Summaries,
+    TrialSummary,
+)
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.pool_moves import PoolMoves, preferred_pools
 from control_plane.actors.records import JobKind, Status
@@ -24,6 +28,8 @@ from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
+from control_plane.queries.conditions import ExperimentCondition
+from control_plane.queries.job_counts import experiment_conditions
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.queries.single_run import SingleRun, read_single_runs
 from control_plane.searchers.registry import can_continue
@@ -68,6 +74,7 @@ class Experiment(Answer):
     name: str
     description: str
     state: Status
+    condition: ExperimentCondition
     user: str
     workspace: str
     project: str
@@ -154,10 +161,13 @@ def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> l
     loaded, rows = services.experiments.read_experiments(experiment_ids, keys)
     existing = [(pair, row) for pair, row in zip(loaded, rows, strict=True) if pair is not None]
     runs = read_single_runs(services, [pair for pair, _ in existing])
+    conditions = experiment_conditions(services, (state for (state, _), _ in existing))
     answers = []
     for (pair, row), run in zip(existing, runs, strict=True):
         settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
-        answers.append(Experiment(**_fields(services, *pair, settings), run=run))
+        condition = conditions[pair[0].experiment_id]
+        fields = _fields(services, *pair, settings)
+        answers.append(Experiment(**fields, condition=condition, run=run))
     return answers
 
 
@@ -199,6 +209,7 @@ def experiment_preview(
         name=message.name,
         description=message.description,
         state=Status.PAUSED if message.paused else Status.ACTIVE,
+        condition="paused" if message.paused else "queued",
         user=message.owner,
         workspace=message.workspace,
         project=message.project,
@@ -225,8 +236,19 @@ def experiment_preview(
 def trial_ids(services: Services, state: ExperimentState, first: int, end: int) -> Iterator[int]:
     """Yield the ids of the experiment's trials with `first` <= number < `end`, in order.
 
-    Numbers count the experiment's trials from 0; ids are unique in the cluster. Numbers of trials
-    that do not exist are skipped. Parts of the experiment are read during the iteration.
+    Ids are unique in the cluster. Numbers are as in `trial_summaries`.
+    """
+    for _, summary in trial_summaries(services, state, first, end):
+        yield summary.trial_id
+
+
+def trial_summaries(
+    services: Services, state: ExperimentState, first: int, end: int
+) -> Iterator[tuple[int, TrialSummary]]:
+    """Yield the number and summary of the experiment's trials with `first` <= number < `end`.
+
+    Numbers count the experiment's trials from 0. Numbers of trials that do not exist are skipped.
+    Parts of the experiment are read during the iteration.
     """
     address = addresses.experiment(state.experiment_id)
     for index in range(first // SUMMARIES_PER_PART, -(-end // SUMMARIES_PER_PART)):
@@ -234,7 +256,7 @@ def trial_ids(services: Services, state: ExperimentState, first: int, end: int) 
         trials = part.trials if isinstance(part, Summaries) else ()
         for number, summary in enumerate(trials, index * SUMMARIES_PER_PART):
             if first <= number < end:
-                yield summary.trial_id
+                yield number, summary
 
 
 def current_settings(
@@ -257,7 +279,7 @@ def _settings_of_row(row: Row) -> Settings:
 def _fields(
     services: Services, state: ExperimentState, definition: Definition, current: Settings
 ) -> dict[str, Any]:
-    """Return the fields of the `Experiment` answer, except `run` and `warnings`.
+    """Return the fields of the `Experiment` answer, except `condition`, `run` and `warnings`.
 
     For a custom search, the last call of the search method is read.
     """
@@ -326,12 +348,14 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 def _fields_with_run(
     services: Services, state: ExperimentState, definition: Definition
 ) -> dict[str, Any]:
-    """Return the fields of the `Experiment` answer, except `warnings`. Reads the settings and the
-    run.
+    """Return the fields of the `Experiment` answer, except `warnings`. Reads the settings, the run
+    and the job.
     """
     [run] = read_single_runs(services, [(state, definition)])
     current = current_settings(services, state, definition)
-    return {**_fields(services, state, definition, current), "run": run}
+    condition = experiment_conditions(services, [state])[state.experiment_id]
+    fields = _fields(services, state, definition, current)
+    return {**fields, "condition": condition, "run": run}
 
 
 def _dollars(micros: int | None) -> float | None:

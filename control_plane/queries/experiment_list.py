@@ -18,12 +18,13 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.listing import ListingRow, decode_listings
 from control_plane.actors.experiment.state import LISTING, ExperimentState
 from control_plane.actors.metadata_terms import metadata_partition
-from control_plane.actors.records import JobKind, Status
+from control_plane.actors.records import JobKind
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, decode_head
 from control_plane.errors import invalid
 from control_plane.queries.experiment import Experiment, describe_experiments
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
+from control_plane.queries.state_filter import StateFilter, parse_experiment_states
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, StateTable
 
@@ -55,7 +56,7 @@ class ExperimentFilter:
     """Conditions on listed experiments, all of which must hold. None means no condition."""
 
     states: str | None = None
-    """The allowed states, separated by commas."""
+    """The allowed conditions and stored statuses, separated by commas."""
     user: str | None = None
     label: str | None = None
     """A label that the experiment has."""
@@ -68,6 +69,8 @@ class ExperimentFilter:
     """Metadata terms (actors/metadata_terms.py) that the experiment has."""
     kinds: str = JobKind.EXPERIMENT
     """The allowed job kinds, separated by commas, or `all`."""
+    has_failed_trials: bool | None = None
+    """Whether a trial of the experiment has failed."""
 
 
 class _Entry(NamedTuple):
@@ -92,9 +95,9 @@ def list_experiments(
 ) -> ExperimentPage:
     """Return a page of the experiments that match the filter.
 
-    In the order of ids, a page with a cursor may be short or empty, because a request reads a
-    limited number of rows. The other orders sort the newest experiments only, with experiments
-    without the value last.
+    A page with a cursor may be short or empty, because a request reads a limited number of rows,
+    and because the condition of an active experiment is known after its page was read. Orders other
+    than that of ids sort the newest experiments only, with experiments without the value last.
 
     Args:
         services: the services that read the list.
@@ -106,10 +109,11 @@ def list_experiments(
     Raises:
         RequestError: invalid, for an unknown state or kind, or a cursor of another list or order.
     """
-    is_shown = _predicate(shown)
+    states = parse_experiment_states(shown.states)
+    is_shown = _predicate(shown, states)
     if sort in _BY_ID:
         entries, cursor = _read_page(services, shown, is_shown, page, order == "desc")
-        items = describe_experiments(services, [entry.experiment_id for entry in entries])
+        items = _matching_items(services, entries, shown, states)
         return ExperimentPage(items=items, next_cursor=cursor)
     name = f"experiments {sort} {order}"
     after = page.start_after(name, (int,))
@@ -119,22 +123,39 @@ def list_experiments(
         entries, left_out_before = sortable, sortable[-1].experiment_id
     entries = _sort_entries(services, entries, sort, order)
     end = first + page.limit
-    shown_ids = [entry.experiment_id for entry in entries[first:end]]
     return ExperimentPage(
-        items=describe_experiments(services, shown_ids),
+        items=_matching_items(services, entries[first:end], shown, states),
         next_cursor=encode_cursor(name, (end,)) if end < len(entries) else None,
         left_out_before=left_out_before,
     )
 
 
-def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
-    """Return a predicate for all conditions of the filter except the metadata terms.
+def _matching_items(
+    services: Services, entries: Sequence[_Entry], shown: ExperimentFilter, states: StateFilter
+) -> list[Experiment]:
+    """Read the experiments of list rows, and return the experiments that match the filter exactly.
 
-    Raises:
-        RequestError: invalid, for an unknown state or kind.
+    The list's rows lack the condition of active experiments, and rows of older releases lack
+    failures of trials.
     """
-    states, kinds = _parse_states(shown.states), _parse_kinds(shown.kinds)
+    items = describe_experiments(services, [entry.experiment_id for entry in entries])
+    return [
+        item
+        for item in items
+        if states.matches(item.state, item.condition)
+        and shown.has_failed_trials in (None, item.trials.errored > 0)
+    ]
+
+
+def _predicate(shown: ExperimentFilter, states: StateFilter) -> Callable[[ListingRow], bool]:
+    """Return a predicate for the conditions of the filter, except the metadata terms.
+
+    The predicate may accept an experiment that does not match (`_matching_items`). Raises
+    RequestError, invalid, for an unknown kind.
+    """
+    kinds = _parse_kinds(shown.kinds)
     part = (shown.name or "").casefold()
+    failed = shown.has_failed_trials
 
     def is_shown(entry: ListingRow) -> bool:
         if shown.archived != "all" and entry.archived != (shown.archived == "true"):
@@ -143,7 +164,9 @@ def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
             return False
         if shown.label is not None and shown.label not in entry.labels:
             return False
-        if states and entry.state not in states:
+        if not states.may_match_experiment(entry.state):
+            return False
+        if failed is not None and entry.has_failed_trials not in (None, failed):
             return False
         if shown.workspace not in (None, entry.workspace):
             return False
@@ -371,19 +394,6 @@ def _read_states(table: StateTable, ids: Sequence[int]) -> Iterator[ExperimentSt
                 continue
             state = actor_type_at(name).decode_state(decode_head(row.body)[1])
             yield state if isinstance(state, ExperimentState) else None
-
-
-def _parse_states(text: str | None) -> frozenset[str]:
-    """Parse a comma list of states in any case; empty for no text.
-
-    Raises:
-        RequestError: invalid, for an unknown state.
-    """
-    names = frozenset(text.upper().split(",")) if text else frozenset()
-    for name in sorted(names - set(Status)):
-        known = ", ".join(Status)
-        raise invalid("state", f"{name!r:.40} is not a state; expected one of {known}")
-    return names
 
 
 def _parse_kinds(text: str) -> frozenset[str]:

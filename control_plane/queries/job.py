@@ -14,6 +14,7 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries import instance as instances
 from control_plane.queries.answer import Answer
+from control_plane.queries.conditions import ExperimentCondition, experiment_condition
 from control_plane.queries.end_estimates import expected_starts
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.pool_snapshot import PoolSnapshot, read_pool
@@ -52,6 +53,8 @@ class JobView(Answer):
     pool_move_reason: str
     scheduler: str
     state: Literal["STATE_QUEUED", "STATE_SCHEDULED"]
+    kind: JobKind
+    condition: ExperimentCondition
     jobs_ahead: int | None
     priority: int
     weight: float
@@ -333,6 +336,7 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
     runs = job.allocations != ()
     moved = experiments.pool_move_fields(state, definition)
     waiting = sum(size * count for size, count in job.pending_slots.items())
+    requests = sum(job.pending_slots.values())
     return JobView(
         job_id=definition.job_id,
         experiment_id=job.group,
@@ -345,6 +349,8 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
         pool_move_reason=moved["pool_move_reason"],
         scheduler=queue.snapshot.settings.scheduler.kind,
         state="STATE_SCHEDULED" if runs else "STATE_QUEUED",
+        kind=state.kind,
+        condition=experiment_condition(state.status, running=int(runs), queued=requests),
         jobs_ahead=place if queue.is_ordered else None,
         priority=job.priority,
         weight=job.weight,

@@ -1,7 +1,7 @@
 """Queries of trials: state, progress, cost, environment and metadata."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
@@ -17,14 +17,22 @@ from control_plane.json_gate import parse_stored_object, readable
 from control_plane.queries import experiment as experiments
 from control_plane.queries import metrics
 from control_plane.queries.answer import Answer
+from control_plane.queries.conditions import (
+    SearchLengths,
+    TrialCondition,
+    search_lengths,
+    trial_condition,
+)
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.replacements import ReplacementView, trial_replacements
+from control_plane.queries.state_filter import StateFilter
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX
 
 # The most trials of which a request reads the metadata. A page with a cursor may therefore be short
 # or empty.
 SEARCHED_MAX = 1_000
+_ALL_STATES = StateFilter()
 
 
 class Place(Answer):
@@ -77,6 +85,7 @@ class Trial(Answer):
     experiment_id: int
     number: int
     state: Status
+    condition: TrialCondition
     hparams: dict[str, Any]
     seed: int
     steps_completed: int
@@ -137,7 +146,7 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
         OSError: the object store does not answer.
     """
     state = get_trial(services, trial_id)
-    fields = _fields(services, state, _warm_start(services, state.experiment_id))
+    fields = _fields(services, state, _read_search(services, state.experiment_id))
     metadata, damage, revision = read_trial_metadata(services.table, trial_id)
     return TrialWithEnvironment(
         **fields,
@@ -150,7 +159,11 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
 
 
 def list_trials(
-    services: Services, experiment_id: int, page: PageRequest, terms: Sequence[str] = ()
+    services: Services,
+    experiment_id: int,
+    page: PageRequest,
+    terms: Sequence[str] = (),
+    states: StateFilter = _ALL_STATES,
 ) -> Page[Trial]:
     """Return a page of the experiment's trials, sorted by number.
 
@@ -163,6 +176,8 @@ def list_trials(
         page: the request.
         terms: list only trials whose metadata have all of these terms. A request then reads the
             metadata of at most SEARCHED_MAX trials, so that a page with a cursor may be empty.
+        states: list only trials that match. A request then searches at most SEARCHED_MAX trials, so
+            that a page with a cursor may be short or empty.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
@@ -175,14 +190,20 @@ def list_trials(
     ids: Iterable[int]
     if terms:
         ids, end = _find_trials(services, state, first, page.limit, terms)
+    elif not states.is_empty:
+        ids, end = _find_trials_by_state(services, state, first, page.limit, states)
     else:
         end = min(state.trials, first + page.limit)
         ids = experiments.trial_ids(services, state, first, end)
     heads = services.experiments.read_trials(ids)
     # A trial has no head before its first message was processed.
     present = [head for head in heads if head is not None and not head.deleted]
-    warm_start = _warm_start(services, experiment_id)
-    items = [Trial(**_fields(services, head, warm_start)) for head in present]
+    search = _read_search(services, experiment_id)
+    items = [
+        Trial(**_fields(services, head, search))
+        for head in present
+        if states.matches(_shown_status(head), trial_condition(head, search.lengths))
+    ]
     cursor = encode_cursor("trials", (end - 1,)) if end < state.trials else None
     return Page(items=items, next_cursor=cursor)
 
@@ -210,17 +231,46 @@ def _find_trials(
     return matching, end
 
 
-def _fields(services: Services, state: TrialState, warm_start: str | None) -> dict[str, Any]:
+def _find_trials_by_state(
+    services: Services, state: ExperimentState, first: int, limit: int, states: StateFilter
+) -> tuple[list[int], int]:
+    """Search up to SEARCHED_MAX trials from number `first` on for trials that may match the filter.
+
+    Returns:
+        The ids of at most `limit` trials, and the number of the first trial that was not searched.
+        That number is the count of trials at the end.
+    """
+    ids: list[int] = []
+    end = min(state.trials, first + SEARCHED_MAX)
+    for number, summary in experiments.trial_summaries(services, state, first, end):
+        is_open = summary.is_open(state.run_generation)
+        if states.may_match_trial("" if is_open else summary.status):
+            ids.append(summary.trial_id)
+        if len(ids) == limit:
+            return ids, number + 1
+    return ids, end
+
+
+class _Search(NamedTuple):
+    """The properties of an experiment that are part of answers about trials."""
+
+    lengths: SearchLengths = SearchLengths()
+    warm_start: str | None = None
+    """The UUID of the checkpoint that the experiment's trials start from, or None."""
+
+
+def _fields(services: Services, state: TrialState, search: _Search) -> dict[str, Any]:
     """Return the fields of the `Trial` answer. For a running trial, metrics are read.
 
-    `warm_start` is the UUID of the checkpoint that the experiment's trials start from, or None.
     Raises OSError if the object store does not answer.
     """
+    inherited = state.inherited_checkpoint
     return {
         "id": state.trial_id,
         "experiment_id": state.experiment_id,
         "number": state.number,
         "state": _shown_status(state),
+        "condition": trial_condition(state, search.lengths),
         "hparams": dict(state.hparams),
         "seed": state.seed,
         "steps_completed": _steps_completed(services, state),
@@ -247,7 +297,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
             for damage in state.recent_damages
         ],
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
-        "warm_start": state.inherited_checkpoint.uuid if state.inherited_checkpoint else warm_start,
+        "warm_start": inherited.uuid if inherited else search.warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
@@ -308,14 +358,14 @@ def _shown_status(state: TrialState) -> Status:
     return Status.STOPPING_KILLED if is_killed_alone else state.experiment_status
 
 
-def _warm_start(services: Services, experiment_id: int) -> str | None:
-    """Return the UUID of the checkpoint that the experiment's trials start from.
-
-    Return None without such a checkpoint or without the experiment.
-    """
+def _read_search(services: Services, experiment_id: int) -> _Search:
+    """Read the experiment's definition. Return the defaults without the experiment."""
     loaded = services.experiments.read_experiment(experiment_id)
-    source = loaded[1].warm_start if loaded else None
-    return source.uuid if source else None
+    if loaded is None:
+        return _Search()
+    definition = loaded[1]
+    source = definition.warm_start
+    return _Search(search_lengths(definition), source.uuid if source else None)
 
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:

@@ -156,6 +156,7 @@ def check_submission(
         project=config.project or UNCATEGORIZED,
         kind=kind,
         listing_has_figures=True,
+        listing_has_failures=True,
         has_growing_id_blocks=True,
     )
     _check_size(config, message)

@@ -32,7 +32,7 @@ PICTURES = (
     ("commands", "commands", "Commands and notebooks", "newest first"),
     ("command", "commands/5", "count letters", "more may come"),
     ("job-queue", "jobs", "Job queue", "Manage Job"),
-    ("pools", "pools/default", "Pools and agents", "ALIVE"),
+    ("pools", "pools/default", "Pools and agents", "alive"),
     ("models", "models", "Models", "1 shown"),
     ("model", "models/digits/2", "digits", "Beats the linear baseline"),
     ("projects", "projects", "Projects", "Move experiments in the list"),

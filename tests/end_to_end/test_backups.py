@@ -36,7 +36,7 @@ def test_restored_cluster_resumes_training_without_counting_twice(
     [restored] = laptop.json("list")
     assert (restored["id"], restored["state"]) == (1, "PAUSED")
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     trials = laptop.json("trial", "list", 1)
     assert [one["steps_completed"] for one in trials] == [BATCHES, BATCHES]
     trial = laptop.json("trial", "describe", trials[0]["id"], "--metrics")

@@ -114,7 +114,7 @@ def test_trial_that_died_within_an_epoch_resumes_with_the_planned_samples(
     config.write_text(json.dumps(configuration(data, checkpoints)))
     laptop.run("up", "--slots", 2)
     done = laptop.run("create", config, model, "--follow")
-    assert "experiment 1 ended: COMPLETED" in done.stdout
+    assert "experiment 1 finished" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     # Each sample was computed once, by either process, and not again after the crash.
     assert sorted(map(int, re.findall(r"computes (\d+)", log))) == list(range(SAMPLES))

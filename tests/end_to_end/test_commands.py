@@ -24,21 +24,21 @@ def test_create_starts_a_cluster_and_follows_to_the_end(laptop: Laptop, tmp_path
     lines = done.stdout.splitlines()
     assert lines[0] == "Created experiment 1"
     place = next(index for index, line in enumerate(lines) if line.startswith(" Trial | Number"))
-    assert lines[place - 1] == "experiment 1: COMPLETED"
+    assert lines[place - 1] == "experiment 1: finished"
     rows = [[cell.strip() for cell in line.split("|")] for line in lines[place + 2 : place + 4]]
     assert [row[:4] for row in rows] == [
-        ["1", "0", "COMPLETED", "[##########] 10/10"],
-        ["2", "1", "COMPLETED", "[##########] 10/10"],
+        ["1", "0", "finished", "[##########] 10/10"],
+        ["2", "1", "finished", "[##########] 10/10"],
     ]
     # The metric is the square of x, and the smaller metric is better.
     assert re.fullmatch(r"best loss [0-9.e-]+ in trial [12]: x=[0-9.e-]+", lines[place + 4])
-    assert lines[place + 5 :] == ["experiment 1 ended: COMPLETED"]
+    assert lines[place + 5 :] == ["experiment 1 finished"]
 
 
 def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: Path) -> None:
     created = laptop.json("create", *write_model(tmp_path))
     assert (created["id"], created["state"], created["name"]) == (1, "ACTIVE", "tiny")
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     [listed] = laptop.json("list")
     described = laptop.json("describe", 1)
     assert listed["state"] == described["state"] == laptop.json("follow", 1)["state"] == "COMPLETED"
@@ -132,7 +132,7 @@ def test_manually_ended_search_is_canceled(command: str, laptop: Laptop, tmp_pat
     # A process that has not begun has no work to save.
     wait_until(lambda: all("starts at" in laptop.log(trial) for trial in (1, 2)))
     assert laptop.json(command, 1)["state"].startswith("STOPPING_")
-    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
+    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 is canceled\n"
     assert laptop.running() == []
     if command == "cancel":
         # The work so far is saved.
@@ -173,7 +173,7 @@ def test_up_is_idempotent_and_down_ends_every_process(laptop: Laptop, tmp_path: 
     assert laptop.run("down").stdout == "no local cluster was running\n"
     # The cluster's work continues after the next start.
     laptop.run("up", "--slots", 2)
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
 
 
 def test_up_right_after_down_starts(laptop: Laptop) -> None:

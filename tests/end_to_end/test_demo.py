@@ -49,7 +49,7 @@ def test_interrupted_trial_ends_with_the_weights_of_an_uninterrupted_trial(lapto
 
 def test_test_mode_trains_a_single_batch_on_the_cluster(laptop: Laptop) -> None:
     done = laptop.run("create", *CONST, "--test-mode")
-    assert done.stdout.splitlines()[-1] == "experiment 1 ended: COMPLETED"
+    assert done.stdout.splitlines()[-1] == "experiment 1 finished"
     [trial] = laptop.json("trial", "list", 1)
     assert trial["steps_completed"] == 1
     assert len(laptop.json("checkpoint", "list", 1)) == 1

@@ -114,7 +114,7 @@ def test_trial_over_two_agents_restarts_after_an_agent_dies(
     second = wait_until(lambda: _places(laptop, "RUNNING"))
     assert set(second) == {"local", "b", "c"} - {victim}
     assert healthy in second
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
 
     trial = _trial(laptop)
     # No restart was allowed, and none happened. The slots of both nodes were added up.
@@ -155,7 +155,7 @@ def test_search_replaces_hyperparameters_that_a_remote_rank_refuses(
     wait_until(lambda: agents.alive() == {"local", "b"})
     searcher = {"name": "random", "max_trials": 1, "max_concurrent_trials": 1}
     laptop.run("create", *write_refusing_model(tmp_path, searcher))
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     refused, drawn = laptop.trials(1)
     log = laptop.run("trial", "logs", 1).stdout
     assert (refused["state"], refused["restarts"], refused["metric"]) == ("COMPLETED", 0, None), log

@@ -73,7 +73,7 @@ def test_pool_grows_to_two_instances_and_shrinks_to_zero(laptop: Laptop, tmp_pat
     laptop.run("create", *write_model(tmp_path, 0.5))
     wait_until(lambda: len(running(laptop)) == 2)
     assert len(agents(laptop)) == 2
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     wait_until(lambda: not rows(laptop), 60)
     assert agents(laptop) == []
     assert [reason[:11] for reason in end_reasons(laptop)] == ["it was idle"] * 2
@@ -90,7 +90,7 @@ def test_killed_instance_is_replaced_and_the_trial_resumes(laptop: Laptop, tmp_p
     wait_until(lambda: running(laptop) not in ([], [first]))
     # No process of the killed instance runs beside its successor.
     assert not any(map(is_alive, trial))
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     assert "the cloud terminated it" in end_reasons(laptop)
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
@@ -107,7 +107,7 @@ def test_notice_is_obeyed_and_the_replacement_starts_at_once(
     path = laptop.home / "instances" / first / "work" / "preemption-notice.json"
     path.write_text(json.dumps(notice))
     wait_until(lambda: set(running(laptop)) - {first})
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     check_replacements(laptop, first)
 
 
@@ -154,7 +154,7 @@ def test_instances_outlive_a_killed_server(laptop: Laptop, tmp_path: Path) -> No
     wait_until(lambda: trials(laptop, first))
     os.kill(laptop.record()["pid"], signal.SIGKILL)
     laptop.run("up")
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     assert running(laptop) == [first]
     after = agent(laptop, first)
     assert (after.pid, after.started_ticks) == (before.pid, before.started_ticks)

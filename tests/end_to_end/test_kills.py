@@ -53,5 +53,5 @@ def test_acknowledged_pause_outlives_a_power_cut(laptop: Laptop, tmp_path: Path)
         wait_until(lambda: cluster.overview()["resource_pools"][0]["free_slots"] == 2)
     assert laptop.running() == []
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    assert laptop.run("wait", 1).stdout == "experiment 1 finished\n"
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]

@@ -50,7 +50,7 @@ def test_crash_shows_the_traceback_and_ends_in_error(laptop: Laptop, tmp_path: P
     done = laptop.run(
         "create", config, model, "--config", "hyperparameters.x=0.5", "--follow", code=1
     )
-    assert "experiment 1 ended: ERROR" in done.stdout
+    assert "experiment 1 failed" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     # A restart is allowed, so the trial ran twice, from the start since no checkpoint was stored.
     assert log.count("starts at 0") == log.count("ArithmeticError: batch 3 went wrong") == 2
@@ -58,7 +58,7 @@ def test_crash_shows_the_traceback_and_ends_in_error(laptop: Laptop, tmp_path: P
     trial = laptop.json("trial", "describe", 1)
     assert (trial["state"], trial["restarts"]) == ("ERROR", 2)
     assert "batch 3 went wrong" in trial["message"]
-    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: ERROR\n"
+    assert laptop.run("wait", 1, code=1).stdout == "experiment 1 failed\n"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_unloadable_code_runs_once(
     (model / "train.py").write_text("import nope\n")
     (model / "broken.py").write_text("import os\ndef f(:\n")
     done = laptop.run("create", config, model, "--follow", code=1)
-    assert "ended: ERROR" in done.stdout
     number = laptop.json("list")[0]["id"]
+    assert f"experiment {number} failed" in done.stdout
     trial = laptop.json("experiment", "list-trials", number)[0]
     assert (trial["state"], trial["restarts"]) == ("ERROR", 1)
     assert line in laptop.run("trial", "logs", trial["id"]).stdout

@@ -44,7 +44,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "trials/1/environment": (TRIAL, "Environment of the last run"),
     "compare?experiments=1&trials=1,2": ("Compare", "trial 2 of experiment 1"),
     "jobs": ("Job queue", "No jobs in this pool."),
-    "pools/default": ("Pools and agents", "ALIVE"),
+    "pools/default": ("Pools and agents", "alive"),
     "create?experiment=1": ("New experiment", "The configuration is valid."),
     "create?trial=1": ("New experiment", "The configuration is valid."),
     "models": ("Models", "No models yet."),
@@ -155,7 +155,7 @@ def test_curves_and_logs_are_updated_live(browser: Browser) -> None:
     wait_until(lambda: pixels_of_first_curve(browser))
     assert "best=1" in browser.address()
     assert "scale=log" in browser.address()
-    browser.window.locator("h1 .badge", has_text="COMPLETED").wait_for()
+    browser.window.locator("h1 .badge", has_text="finished").wait_for()
     # A long unchanging curve is drawn from the first answer.
     browser.go("trials/1?group=training", re.compile("Trial 1"))
     browser.window.get_by_role("list", name="curves").get_by_text("loss").wait_for()
@@ -221,7 +221,7 @@ def test_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Br
     browser.see(name)
     version = window.get_by_role("region", name="version 1", exact=True)
     version.get_by_text("good enough").wait_for()
-    version.get_by_text("COMPLETED").wait_for()
+    version.get_by_text("completed").wait_for()
     with laptop.cluster() as cluster:
         registered = cluster.model(name).version(1)
         assert registered.data["experiment_id"] == 1
@@ -285,7 +285,7 @@ def test_archived_model_is_hidden_and_deleted_after_confirmation(
     browser.press("Archive")
     browser.press("Unarchive")
     browser.press("Archive")
-    window.locator("h1 .badge", has_text="ARCHIVED").wait_for()
+    window.locator("h1 .badge", has_text="archived").wait_for()
     for name in ("Edit", "Add"):
         assert window.get_by_role("button", name=name).count() == 0
     assert browser.serious_findings() == []
@@ -407,7 +407,7 @@ def test_unreachable_cluster_is_reported_and_retried(browser: Browser) -> None:
     window.get_by_role("table", name="experiments").wait_for()
     window.context.set_offline(True)
     browser.go("tokens", "Tokens")
-    browser.wait_for_text("the cluster does not answer")
+    browser.wait_for_text("Reconnecting")
     window.context.set_offline(False)
     # The page retries by itself.
     window.get_by_text("You are").wait_for()

@@ -71,10 +71,10 @@ def test_search_is_followed_from_the_first_trial_to_the_end(
 
         # A colleague pauses the search and resumes it.
         laptop.run("pause", 1)
-        wait_in(browser, lambda: badge.inner_text() == "PAUSED")
+        wait_in(browser, lambda: badge.inner_text() == "paused")
         queue.wait_for_text("No jobs in this pool")
         laptop.run("activate", 1)
-        wait_in(browser, lambda: badge.inner_text() == "ACTIVE")
+        wait_in(browser, lambda: badge.inner_text() in ("queued", "running"))
         queue.wait_for_text("1: afternoon")
 
         # A second user's job arrives, and the queue shows why it waits.
@@ -87,15 +87,15 @@ def test_search_is_followed_from_the_first_trial_to_the_end(
         url = laptop.record()["url"]
         os.kill(laptop.record()["pid"], signal.SIGKILL)
         for window in (browser, queue):
-            window.wait_for_text("the cluster does not answer")
+            window.wait_for_text("Reconnecting")
         laptop.run("up")
         assert laptop.record()["url"] == url
         for window in (browser, queue):
-            gone = window.window.get_by_text("the cluster does not answer").first
+            gone = window.window.get_by_text("Reconnecting").first
             gone.wait_for(state="detached")
 
         wait_in(browser, lambda: count_curves(browser) >= 5)
-        wait_in(browser, lambda: badge.inner_text() == "COMPLETED")
+        wait_in(browser, lambda: badge.inner_text() == "finished")
         assert len(requests) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
         wait_in(browser, lambda: count_curves(browser) == TRIALS)
         described = laptop.json("describe", 1)

@@ -82,11 +82,11 @@ def test_command_is_listed_and_the_log_is_followed(
     laptop.run("notebook", "start", "--detach", "--no-browser", "--config", "name=book")
     browser.go("commands", LIST)
     wait_until(
-        lambda: [row[3:] for row in read_rows(browser)[2:]] == [["ACTIVE", "–", "ada", "local"]]
+        lambda: [row[3:] for row in read_rows(browser)[2:]] == [["running", "–", "ada", "local"]]
     )
     assert read_rows(browser)[:2] == [
-        ["3", "–", "notebook", "ACTIVE", "–", "ada", "–"],
-        ["2", "bash -c 'echo second'", "command", "ACTIVE", "–", "ada", "–"],
+        ["3", "–", "notebook", "queued", "–", "ada", "–"],
+        ["2", "bash -c 'echo second'", "command", "queued", "–", "ada", "–"],
     ]
     window.get_by_label("Kind").select_option("notebooks")
     wait_until(lambda: [row[2] for row in read_rows(browser)] == ["notebook"])
@@ -118,7 +118,7 @@ def test_waiting_command_is_in_the_queue_and_starts_after_a_kill(
     kinds = ["command", "command", "notebook"]
     wait_until(lambda: [row.split("\t")[2] for row in browser.table_rows("jobs")] == kinds)
     window.get_by_role("link", name="2: next").click()
-    see_state(browser, "ACTIVE")
+    see_state(browser, "queued")
     browser.wait_for_text("No lines yet.")
     assert read_fact(browser, "Queue").startswith("priority 42")
     assert "needs 1 slot" in read_fact(browser, "Waits")
@@ -132,13 +132,13 @@ def test_waiting_command_is_in_the_queue_and_starts_after_a_kill(
     window.get_by_role("dialog", name="Kill").wait_for()
     window.keyboard.press("Escape")
     window.get_by_role("dialog").wait_for(state="detached")
-    see_state(browser, "ACTIVE")
+    see_state(browser, "running")
     browser.press("Kill")
     window.get_by_role("dialog", name="Kill").wait_for()
     browser.press("Kill")
-    see_state(browser, "CANCELED")
+    see_state(browser, "canceled")
     browser.go("commands/2", "next")
-    see_state(browser, "COMPLETED")
+    see_state(browser, "finished")
     wait_until(lambda: read_fact(browser, "Exit code") == "0")
     window.get_by_role("log").get_by_text("second").wait_for()
 
@@ -149,11 +149,11 @@ def test_failure_of_a_program_is_shown_without_secrets(laptop: Laptop, browser: 
     options = ("--config", variables, "--config", "resources.slots=0", "--config", "name=failing")
     third = run_command(laptop, "echo why; exit 3", *options)
     laptop.run("wait", third, code=1)
-    browser.go("commands?state=ERROR&kind=command", LIST)
-    wait_until(lambda: [row[3:5] for row in read_rows(browser)] == [["ERROR", "3"]])
+    browser.go("commands?state=failed&kind=command", LIST)
+    wait_until(lambda: [row[3:5] for row in read_rows(browser)] == [["failed", "3"]])
     # Commands and experiments share their numbers, and so their addresses.
     window.goto(f"{browser.page}#/experiments/{third}")
-    see_state(browser, "ERROR")
+    see_state(browser, "failed")
     assert f"commands/{third}" in browser.address()
     assert read_fact(browser, "Exit code") == "3"
     assert "bash -c 'echo why; exit 3'" in read_fact(browser, "Program")
@@ -211,7 +211,7 @@ def test_view_with_missing_scripts_asks_for_a_reload(chromium: Any, laptop: Lapt
         old.wait_for_text(re.compile("The cluster still does not answer"))
         window.get_by_role("navigation", name="views").wait_for()
         window.context.set_offline(False)
-        old.press("Reload the page")
+        # When the cluster answers again, the page reloads by itself.
         old.see("Templates")
 
         # If even the first script is missing, the document shows a message.

@@ -113,7 +113,7 @@ def test_page_of_an_allowed_origin_works_completely(
         browser.wait_for_text(f"detcloud open --page {origin}/")
         browser.sign_in()
         browser.go("pools/default", "Pools and agents")
-        browser.wait_for_text("ALIVE")
+        browser.wait_for_text("alive")
         window = browser.window
         assert window.context.cookies() == []
         assert window.evaluate("localStorage.getItem('detcloud.session-key')") is None

@@ -362,7 +362,7 @@ def test_continuation_is_validated_while_edited(laptop: Laptop, browser: Browser
     assert laptop.json("describe", 2)["state"] == "COMPLETED"
     dialog.get_by_role("button", name="Continue").click()
     dialog.wait_for(state="detached")
-    window.locator("h1 .badge", has_text="COMPLETED").wait_for()
+    window.locator("h1 .badge", has_text="finished").wait_for()
     wait_until(lambda: laptop.trials(2)[0]["steps_completed"] == 8)
 
 
@@ -379,10 +379,10 @@ def test_confirmation_has_two_distinct_answers(laptop: Laptop, browser: Browser)
     assert dialog.get_by_role("button").all_inner_texts() == ["Cancel", "Cancel experiment"]
     dialog.get_by_role("button", name="Cancel", exact=True).click()
     dialog.wait_for(state="detached")
-    window.locator("h1 .badge", has_text="PAUSED").wait_for()
+    window.locator("h1 .badge", has_text="paused").wait_for()
     browser.press("Cancel")
     browser.press("Cancel experiment")
-    window.locator("h1 .badge", has_text="CANCELED").wait_for()
+    window.locator("h1 .badge", has_text="canceled").wait_for()
 
 
 def test_charts_follow_the_chosen_colours(browser: Browser) -> None:

@@ -127,13 +127,13 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     browser.press("Cost")
     browser.wait_for_text("4 shown, by cost, ascending")
     states = window.get_by_role("group", name="State")
-    states.get_by_role("button", name="COMPLETED").click()
+    states.get_by_role("button", name="finished").click()
     wait_until(lambda: names_in(browser) == [CANARY])
-    states.get_by_role("button", name="PAUSED").click()
+    states.get_by_role("button", name="paused").click()
     wait_until(lambda: len(names_in(browser)) == 4)
-    states.get_by_role("button", name="COMPLETED").click()
+    states.get_by_role("button", name="finished").click()
     wait_until(lambda: sorted(names_in(browser)) == ["alpha", "beta", "gamma"])
-    assert states.get_by_role("button", pressed=True).all_inner_texts() == ["PAUSED"]
+    assert states.get_by_role("button", pressed=True).all_inner_texts() == ["paused"]
     browser.press("Clear filters")
     browser.press("Progress")
     # Only the first experiment has begun, and so is last.
@@ -312,7 +312,7 @@ def test_damaged_checkpoint_is_shown_and_restored_after_confirmation(
     file.write_bytes(right)
     browser.press("Not damaged")
     dialog.wait_for(state="detached")
-    row.get_by_text("COMPLETED").wait_for()
+    row.get_by_text("completed").wait_for()
     assert laptop.json("checkpoint", "describe", checkpoint.uuid)["damage"] == ""
     assert browser.faults == []
 

@@ -61,7 +61,7 @@ def test_trial_resumes_from_s3_and_the_checkpoint_is_fetched_and_deleted(
     )
     (model / "train.py").write_text(TRAIN)
     done = laptop.run("create", config, model, "--config", "hyperparameters.x=0.5", "--follow")
-    assert "experiment 1 ended: COMPLETED" in done.stdout
+    assert "experiment 1 finished" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     assert log.count("starts at 0") == log.count("ArithmeticError: half way") == 1
     assert log.count(f"starts at {BATCHES // 2}") == 1

@@ -49,6 +49,8 @@ class ListingRow(NamedTuple):
     """The figures. None: the experiment's state has them, since the experiment runs or was created
     by an older release.
     """
+    has_failed_trials: bool | None = None
+    """Whether a trial has failed. None: the experiment was created by an older release."""
 
 
 def figures_of(state: ExperimentState) -> Figures | None:
@@ -66,8 +68,9 @@ def figures_of(state: ExperimentState) -> Figures | None:
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Write the experiment's listing row. Return the state unchanged.
 
-    The row has figures if `listing_has_figures` is set and `figures_of` returns figures. Callers
-    call this function after every change of a value in the row.
+    The row has figures if `listing_has_figures` is set and `figures_of` returns figures, and
+    failures if `listing_has_failures` is set. Callers call this function after every change of a
+    value in the row.
     """
     settings = settings_of(context)
     row: dict[str, object] = {
@@ -84,6 +87,8 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
         row["kind"] = state.kind
     if state.listing_has_figures and (figures := figures_of(state)) is not None:
         row["figures"] = figures
+    if state.listing_has_failures:
+        row["failed"] = _has_failed_trials(state)
     context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
     return state
 
@@ -91,16 +96,23 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
 def update_figures(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
-    """Write the listing row again if the figures differ between two states. Return `after`.
+    """Write the listing row again if the figures differ between two states, or if the first trial
+    failed. Return `after`.
 
     Nothing is written for a new, missing or deleted experiment, or if the experiment's listing row
-    has no figures (`listing_has_figures`).
+    has neither (`listing_has_figures`, `listing_has_failures`).
     """
-    if before is None or after is None or not after.listing_has_figures:
+    if before is None or after is None or after.status is Status.DELETED:
         return after
-    if after.status is Status.DELETED or figures_of(before) == figures_of(after):
-        return after
-    return write_listing_row(after, context)
+    changed = after.listing_has_figures and figures_of(before) != figures_of(after)
+    if after.listing_has_failures:
+        changed = changed or _has_failed_trials(before) != _has_failed_trials(after)
+    return write_listing_row(after, context) if changed else after
+
+
+def _has_failed_trials(state: ExperimentState) -> bool:
+    """Return whether a trial has failed since the experiment was created or continued."""
+    return state.trials_errored > 0
 
 
 def decode_listing(body: bytes) -> ListingRow:
@@ -146,4 +158,5 @@ def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
         get("project", UNCATEGORIZED),
         JobKind.EXPERIMENT if kind is None else JobKind(kind),
         None if figures is None else Figures(*figures[: len(Figures._fields)]),
+        get("failed"),
     )

@@ -158,6 +158,8 @@ class ExperimentState:
     """
     listing_has_figures: bool = field(default=False, metadata=keep_stored_name("lists_figures"))
     """Whether the listing row contains figures (listing.py)."""
+    listing_has_failures: bool = False
+    """Whether the listing row says if a trial has failed (listing.py)."""
     has_growing_id_blocks: bool = field(default=False, metadata=keep_stored_name("grows_id_blocks"))
     """Whether the blocks of reserved trial ids grow with the number of trials."""
     first_waiting_trial: int = field(default=-1, metadata=keep_stored_name("held_from"))

@@ -43,6 +43,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         pool_moves=None if message.pools is None else PoolMoves(),
         kind=message.kind,
         listing_has_figures=message.listing_has_figures,
+        listing_has_failures=message.listing_has_failures,
         has_growing_id_blocks=message.has_growing_id_blocks,
     )
     definition = Definition(

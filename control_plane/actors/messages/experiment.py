@@ -79,6 +79,10 @@ class ExperimentSubmitted:
     """Whether the blocks of reserved trial ids grow with the number of trials. False for
     experiments of older releases.
     """
+    listing_has_failures: bool = False
+    """Whether the experiment's listing row says if a trial has failed (experiment/listing.py).
+    False for experiments of older releases.
+    """
 
 
 @dataclass(frozen=True, slots=True)

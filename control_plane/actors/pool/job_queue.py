@@ -218,6 +218,14 @@ class JobQueue:
         """Return a group by number. Return an empty group for an unknown number."""
         return self._read_group(group) or Group()
 
+    def group_at_work(self, group: int) -> Group | None:
+        """Return a group that requests or holds slots, by number. Return None for other groups.
+
+        In a pool that does not store idle groups apart, idle groups are returned too.
+        """
+        stored = self._groups.get(_group_key(group))
+        return None if stored is None else _decode_group(stored)
+
     def groups(self) -> Iterator[tuple[int, Group]]:
         """Iterate over pairs of number and group, for all groups.
 

@@ -48,12 +48,14 @@ from control_plane.config.described_texts import (
 )
 from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
+from control_plane.queries import activity, experiment_list
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
-from control_plane.queries import experiment_list
 from control_plane.queries import trial as trials
+from control_plane.queries.activity import Activity
 from control_plane.queries.experiment_list import ExperimentFilter
 from control_plane.queries.pages import Page
+from control_plane.queries.state_filter import parse_trial_states
 from control_plane.services import Services
 from control_plane.usecases.continuation import continue_command
 from control_plane.usecases.experiment_deletion import check_unpinned
@@ -171,16 +173,18 @@ def list_experiments(
     sort: experiment_list.Sort = "id",
     order: experiment_list.Order = "desc",
     kind: Annotated[str, Query(max_length=200)] = JobKind.EXPERIMENT,
+    has_failed_trials: bool | None = None,
 ) -> experiment_list.ExperimentPage:
     """List experiments that meet all conditions, newest first or in another order.
 
-    `state` and `kind` are lists separated by commas; the kind `all` shows every kind. `name` is a
-    part of the name, in any case. `metadata` has the form `key=value` and may be repeated. A page
+    `state` and `kind` are lists separated by commas; the kind `all` shows every kind. `state`
+    accepts conditions such as `queued` and stored states such as `ACTIVE`. `name` is a part of the
+    name, in any case. `metadata` has the form `key=value` and may be repeated. A page
     may be short or empty although `next_cursor` is set. Orders other than `sort=id` cover only the
     newest experiments; `left_out_before` is the id below which experiments are left out. Error:
     `invalid` for an unknown state or kind, a wrong filter, or a cursor of another list.
     """
-    shown = replace(shown, kinds=kind)
+    shown = replace(shown, kinds=kind, has_failed_trials=has_failed_trials)
     return experiment_list.list_experiments(services, page, shown, sort, order)
 
 
@@ -190,6 +194,17 @@ def describe(
     experiment_id: ExperimentId, services: ServicesParameter
 ) -> experiments.ExperimentWithConfig:
     return experiments.describe_experiment_with_config(services, experiment_id)
+
+
+@router.get("/experiments/{experiment_id}/activity")
+@require_role(*USER_ROLES)
+def describe_activity(experiment_id: ExperimentId, services: ServicesParameter) -> Activity:
+    """Return the activity of an experiment, with the reason of a wait and the expected end.
+
+    Errors: `not_found` for an unknown or deleted experiment. `unavailable` if the experiment's pool
+    changes too fast to be read.
+    """
+    return activity.describe_activity(services, experiment_id)
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=experiments.Experiment)
@@ -358,15 +373,17 @@ def list_trials(
     services: ServicesParameter,
     page: PageParameters,
     metadata: MetadataFilters = None,
+    state: SearchText = None,
 ) -> Page[trials.Trial]:
-    """List the trials of an experiment by number, or the trials with certain metadata.
+    """List the trials of an experiment by number, or the trials that meet all filters.
 
-    `metadata` has the form `key=value` and may be repeated; a trial must meet each filter. A page
-    may then be short or empty although `next_cursor` is set. Errors: `not_found` for an unknown
-    experiment. `invalid` for a wrong filter or a cursor of another list.
+    `metadata` has the form `key=value` and may be repeated. `state` is a list of conditions and
+    stored states, separated by commas. With a filter, a page may be short or empty although
+    `next_cursor` is set. Errors: `not_found` for an unknown experiment. `invalid` for a wrong
+    filter or a cursor of another list.
     """
-    terms = parse_metadata_filters(metadata)
-    return trials.list_trials(services, experiment_id, page, terms)
+    terms, states = parse_metadata_filters(metadata), parse_trial_states(state)
+    return trials.list_trials(services, experiment_id, page, terms, states)
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from detcloud.cli.framework.command_examples import example_of
 from detcloud.cli.framework.command_index import COMMANDS, NOUNS, Command, noun_spellings
 from detcloud.cli.framework.exit_codes import EXIT_CODES
 from detcloud.cli.framework.grammar import CommandForm, command_forms
@@ -67,7 +68,8 @@ def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
 
 
 def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
-    """Yield the section of a command: heading, summary, other spellings, and a table of arguments.
+    """Yield the section of a command: heading, summary, other spellings, an example, and a table of
+    arguments.
 
     A local command is marked. The table omits `--help` and `--url`. A command without other
     arguments has no table.
@@ -78,6 +80,7 @@ def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
     local = ", *local*" if command.is_local else ""
     also = f". Also {', '.join(spellings)}" if spellings else ""
     yield f"{command.summary[0].upper()}{command.summary[1:]}{local}{also}."
+    yield f"\n    {example_of(command)}"
     rows = [(argument.name, argument.help) for argument in form.arguments]
     rows += [
         (", ".join(option.flags), option.help)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from detcloud.client.records import (
+    Activity,
     CollectionPreview,
     ExperimentMetrics,
     HistoryEntry,
@@ -39,6 +40,10 @@ class ExperimentHandle(Resource):
     description = Field[str]("The free-form description of the experiment; empty without one.")
     state = Field[str](
         "The state: ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE..."
+    )
+    condition = Field[str](
+        "The word for the state as the page and the command line show it, such as running, queued "
+        "or finished."
     )
     user = Field[str]("The user who submitted the experiment.")
     workspace = Field[str]("The workspace of the experiment's project.")
@@ -336,6 +341,15 @@ class ExperimentHandle(Resource):
         """
         rungs: Rungs = self._client.get(self._path("rungs"), trials=trials_max)
         return rungs
+
+    def activity(self) -> Activity:
+        """Return the activity: a sentence, the reason of a wait and the expected end.
+
+        Raises:
+            DetcloudError: the request failed. An older cluster answers `not_found`.
+        """
+        activity: Activity = self._client.get(self._path("activity"))
+        return activity
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the changes of the experiment and of the trials, oldest first.

@@ -20,7 +20,11 @@ class ExperimentFilters(TypedDict, total=False):
     """The filters of a list. An experiment must match every given filter."""
 
     states: Sequence[str]
-    """Any of these states, such as `ACTIVE`. A single text is accepted too."""
+    """Any of these states: conditions such as `queued`, or stored states such as `ACTIVE`. A single
+    text is accepted too.
+    """
+    has_failed_trials: bool | None
+    """Whether a trial of the experiment has failed. None (the default): both."""
     user: str | None
     """The user who submitted the experiment."""
     label: str | None
@@ -137,4 +141,7 @@ def _query(filters: ExperimentFilters) -> dict[str, object]:
         "project": filters.get("project"),
         "metadata": metadata_filters(filters.get("metadata")),
         "kind": filters.get("kind"),
+        "has_failed_trials": {None: None, True: "true", False: "false"}[
+            filters.get("has_failed_trials")
+        ],
     }

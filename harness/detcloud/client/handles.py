@@ -137,15 +137,19 @@ class Experiment(ExperimentHandle):
         limit: int | None = None,
         *,
         metadata: Mapping[str, object] | Sequence[str] | None = None,
+        states: Sequence[str] = (),
     ) -> Iterator[Trial]:
         """Return an iterator over the first `limit` trials, or all trials, by trial number.
 
         Args:
             metadata: only trials whose code has set these values, by path, such as
                 `{"data.version": 3}` or `["data.version=3"]`.
+            states: only trials in one of these states: conditions such as `failed`, or stored
+                states such as `ERROR`.
         """
         wanted = metadata_filters(metadata)
-        items = self._client.items(self._path("trials"), limit, metadata=wanted)
+        state = ",".join(states) or None
+        items = self._client.items(self._path("trials"), limit, metadata=wanted, state=state)
         return (Trial(self._client, item) for item in items)
 
     def checkpoints(self) -> Iterator[Checkpoint]:

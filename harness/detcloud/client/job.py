@@ -50,6 +50,10 @@ class Job(Resource):
     state = Field[str](
         "The state: STATE_SCHEDULED if a trial of the job has slots, else STATE_QUEUED."
     )
+    kind = Field[str]("The kind: experiment, command, notebook or shell.")
+    condition = Field[str](
+        "The word for the state as the page and the command line show it, such as queued."
+    )
     jobs_ahead = Field[int | None](
         "The number of earlier jobs in a priority pool's queue; None in other pools."
     )

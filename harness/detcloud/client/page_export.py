@@ -58,6 +58,20 @@ def export_page(client: Client, folder: Path, api_url: str | None = None) -> lis
     return paths
 
 
+def page_link(client: Client, view: str) -> str | None:
+    """Return the address of a view of the web page, for example of `experiments/7`.
+
+    Return None if the cluster has no page. The cluster is asked once.
+
+    Raises:
+        DetcloudError: the cluster is older than this client.
+        ApiError: the cluster refuses the request.
+        Unreachable: the cluster does not answer.
+    """
+    has_page = ENTRY in _describe_page(client)["files"]
+    return f"{client.url}/ui/#/{view}" if has_page else None
+
+
 def _checked_address(url: str) -> str:
     parts = urlsplit(url)
     is_plain = not (parts.query or parts.fragment or parts.username)

@@ -30,6 +30,23 @@ class Overview(TypedDict):
     resource_pools: list[Pool]
 
 
+class Activity(TypedDict):
+    """The activity of an experiment."""
+
+    condition: str
+    """The word for the state, such as `queued`."""
+    sentence: str
+    """For example `2 trials run, 1 waits for slots`."""
+    reason: str
+    """The reason why trials wait for slots; empty if no trial waits for slots."""
+    waits_since_ms: int | None
+    """The begin of the wait for slots, epoch milliseconds; None without a wait."""
+    expected_start_ms: int | None
+    """The expected start of the next waiting trial, epoch milliseconds; None if unknown."""
+    expected_end_ms: int | None
+    """The expected end of a running search, epoch milliseconds; None if unknown."""
+
+
 class PoolChange(TypedDict):
     """The effect of a cluster configuration file on a pool."""
 

@@ -30,6 +30,10 @@ class TrialHandle(Resource):
     experiment_id = Field[int]("The id of the trial's experiment.")
     number = Field[int]("The number of the trial in the experiment, from 0.")
     state = Field[str]("The state: ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED or ERROR.")
+    condition = Field[str](
+        "The word for the state as the page and the command line show it, such as queued, waiting "
+        "at a rung or stopped by the search."
+    )
     hparams = Field[dict[str, Any]]("The sampled hyperparameters of the trial.")
     seed = Field[int]("The seed of the trial's random numbers.")
     steps_completed = Field[int](

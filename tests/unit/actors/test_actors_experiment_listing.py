@@ -34,8 +34,19 @@ def experiment(*, listing_has_figures: bool = True) -> ActorHarness:
     return actor
 
 
+def experiment_with_failures() -> ActorHarness:
+    """Create a search with two trials, whose listing row has failures but no figures."""
+    actor = ActorHarness("experiment#1")
+    actor.deliver(replace(experiment_submitted(random_plan(2)), listing_has_failures=True))
+    return actor
+
+
 def figures(actor: ActorHarness) -> Figures | None:
     return decode_listing(actor.row(*ROW).body).figures
+
+
+def has_failed_trials(actor: ActorHarness) -> bool | None:
+    return decode_listing(actor.row(*ROW).body).has_failed_trials
 
 
 def writes(actor: ActorHarness) -> int:
@@ -83,6 +94,29 @@ def test_continued_experiment_has_no_figures_in_the_row() -> None:
     actor.deliver(ContinueRequested())
     assert decode_listing(actor.row(*ROW).body).state == Status.ACTIVE
     assert figures(actor) is None
+
+
+def test_first_failed_trial_updates_the_row() -> None:
+    actor = experiment_with_failures()
+    assert (has_failed_trials(actor), writes(actor)) == (False, 1)
+    actor.deliver(TrialValidationReported(0, 10, 0.5))
+    assert writes(actor) == 1
+    actor.deliver(TrialEnded(0, Status.ERROR, "ERRORED"))
+    assert (has_failed_trials(actor), writes(actor)) == (True, 2)
+    assert actor.state.status is Status.ACTIVE
+
+
+def test_continued_experiment_has_no_failed_trials() -> None:
+    actor = experiment_with_failures()
+    actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
+    actor.deliver(TrialEnded(1, Status.ERROR, "ERRORED"))
+    assert has_failed_trials(actor) is True
+    actor.deliver(ContinueRequested())
+    assert has_failed_trials(actor) is False
+
+
+def test_rows_of_older_releases_have_no_failures() -> None:
+    assert has_failed_trials(experiment()) is None
 
 
 def test_rows_of_older_releases_stay_without_figures() -> None:

@@ -32,6 +32,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "name": "digits",
         "description": "",
         "state": "ACTIVE",
+        "condition": "queued",
         "user": "user-1",
         "workspace": "Uncategorized",
         "project": "Uncategorized",

@@ -76,6 +76,8 @@ def test_queue_shows_running_jobs_and_the_reason_of_waiting_jobs(cluster: Cluste
         "pool_move_reason": "",
         "scheduler": "priority",
         "state": "STATE_SCHEDULED",
+        "kind": "experiment",
+        "condition": "running",
         "jobs_ahead": 0,
         "priority": 42,
         "weight": 1.0,

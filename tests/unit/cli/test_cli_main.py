@@ -3,6 +3,7 @@
 import importlib
 import os
 import pkgutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import detcloud as package
 from detcloud.cli import commands
 from detcloud.cli.commands import experiment
+from detcloud.cli.framework.command_examples import EXAMPLES, example_of
 from detcloud.cli.framework.command_index import (
     COMMANDS,
     NOUN_ALIASES,
@@ -20,6 +22,7 @@ from detcloud.cli.framework.command_index import (
     flat_commands,
 )
 from detcloud.cli.framework.command_parser import Handler, load_command
+from detcloud.cli.framework.overview import VERB_GROUPS
 from detcloud.cli.main import main
 from detcloud.cli.rendering.output import add_output_options
 from tests.patience import PROCESS_SECONDS_MAX
@@ -177,6 +180,26 @@ def test_help_of_a_noun_lists_its_commands(noun: str, detcloud: Detcloud) -> Non
     assert helped.code == 0
     assert all(f"  {command.verb}" in helped.out for command in COMMANDS if command.noun == noun)
     assert detcloud(noun).code == 2
+
+
+def test_groups_of_verbs_contain_each_command_once() -> None:
+    for noun, groups in VERB_GROUPS.items():
+        grouped = [verb for verbs in groups.values() for verb in verbs]
+        assert sorted(grouped) == sorted(
+            command.verb for command in COMMANDS if command.noun == noun
+        )
+
+
+def test_each_command_has_an_example_that_its_parser_accepts() -> None:
+    assert EXAMPLES.keys() == {command.name for command in COMMANDS}
+    for command in COMMANDS:
+        typed = command.flat[0] if command.flat else command.name
+        words = shlex.split(example_of(command).partition(" > ")[0])
+        name = typed.split(" ")
+        assert words[: len(name) + 1] == ["detcloud", *name]
+        parser, _ = load_command(command, typed)
+        parser.parse_command(words[len(name) + 1 :])
+        assert f"example: detcloud {typed}" in " ".join(parser.format_help().split())
 
 
 def test_flat_form_noun_form_and_alias_are_equal(fake: FakeCluster, detcloud: Detcloud) -> None:

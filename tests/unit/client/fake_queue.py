@@ -153,6 +153,8 @@ def fake_job(number: int, digits: str) -> Item:
         "pool_move_reason": "",
         "scheduler": "priority",
         "state": "STATE_SCHEDULED" if runs else "STATE_QUEUED",
+        "kind": "experiment",
+        "condition": "running" if runs else "queued",
         "jobs_ahead": number - 1,
         "priority": 42,
         "weight": 1.0,

@@ -3,7 +3,7 @@
 import type { components, paths } from "./schema";
 import { exactText, parseAnswer } from "./exact_json";
 import { apiUrl, isElsewhere } from "./place";
-import { forgetSession, sessionHeaders, sessionKey } from "./session";
+import { expireSession, sessionHeaders, sessionKey } from "./session";
 
 export type Schemas = components["schemas"];
 
@@ -68,8 +68,10 @@ async function request<T>(method: string, route: string, where: Where, body?: un
     answer = await fetch(address(route, where), options);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
+    report(0, "unreachable");
     throw new ApiError(0, "unreachable", unreachableText());
   }
+  if (answer.ok) report(answer.status, "");
   if (answer.ok) return (answer.status === 204 ? undefined : parseAnswer(await answer.text())) as T;
   throw await readError(answer, key);
 }
@@ -98,8 +100,23 @@ function address(route: string, where: Where): string {
 
 async function readError(answer: Response, key: string | null): Promise<ApiError> {
   // Another tab may have signed in again meanwhile.
-  if (answer.status === 401 && key !== null && key === sessionKey()) forgetSession();
-  return readFailure(answer.status, await answer.text().catch(() => ""));
+  if (answer.status === 401 && key !== null && key === sessionKey()) expireSession();
+  const failure = readFailure(answer.status, await answer.text().catch(() => ""));
+  report(failure.status, failure.code);
+  return failure;
+}
+
+type AnswerListener = (status: number, code: string) => void;
+const answerListeners = new Set<AnswerListener>();
+
+/** Call `listener` with the status of each answer and the code of each error, status 0 for no answer; returns what ends that. */
+export function onAnswer(listener: AnswerListener): () => void {
+  answerListeners.add(listener);
+  return () => void answerListeners.delete(listener);
+}
+
+function report(status: number, code: string): void {
+  answerListeners.forEach((listener) => listener(status, code));
 }
 
 /** The error of an answer that is no success. */

@@ -6,6 +6,7 @@
 import { isElsewhere } from "./place";
 
 const KEY = "detcloud.session-key";
+const PLACE_KEY = "detcloud.place";
 const listeners = new Set<() => void>();
 
 function storage(): Storage {
@@ -29,6 +30,19 @@ export function keepSession(key: string): void {
 export function forgetSession(): void {
   storage().removeItem(KEY);
   listeners.forEach((listener) => listener());
+}
+
+/** End a session that the cluster no longer accepts, and keep the address of the view for the next sign-in. */
+export function expireSession(): void {
+  storage().setItem(PLACE_KEY, location.hash);
+  forgetSession();
+}
+
+/** The address of the view in which the last session expired, once; the start page without such a view. */
+export function takePlace(): string {
+  const place = storage().getItem(PLACE_KEY);
+  storage().removeItem(PLACE_KEY);
+  return place?.startsWith("#/") ? place : "#/home";
 }
 
 /** Call `listener` when this tab or another signs in or out; returns what ends that. */

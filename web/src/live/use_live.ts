@@ -1,6 +1,7 @@
 /** A value that is asked for again as long as its view is looked at. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { onReturn } from "./connection";
 import { FAST_MS, nextWaitMs, type Motion } from "./pace";
 
 export interface Live<T> {
@@ -69,10 +70,14 @@ export function useLive<T>(
       if (!document.hidden) void ask.current();
     }
     document.addEventListener("visibilitychange", onVisibility);
+    const endReturn = onReturn(() => {
+      if (failures > 0 || waitMs !== null) void ask.current(true);
+    });
     void ask.current();
     return () => {
       control.abort();
       clearTimeout(timer);
+      endReturn();
       document.removeEventListener("visibilitychange", onVisibility);
     };
   }, [key]);

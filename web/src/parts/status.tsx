@@ -1,7 +1,9 @@
 /** The forms of a view that has nothing to show yet, or nothing at all, or has failed. */
 
 import type { ComponentChildren } from "preact";
+import { isOutage } from "../live/connection";
 import type { Live } from "../live/use_live";
+import { href } from "../shell/router";
 import { durationText, momentText } from "./format";
 
 export function Loading() {
@@ -28,25 +30,51 @@ export function Failure({ error, retry, action = "Try again" }: FailureProps) {
   );
 }
 
-/** What a live value shows: itself, an error above the latest one, or that it is loading. */
+/**
+ * What a live value shows: itself, an error above the latest one, or that it is loading. During an
+ * outage the bar of the page has the error, and the value loads when the cluster answers again.
+ */
 export function Shown<T>(props: { live: Live<T>; children: (value: T) => ComponentChildren }) {
   const { value, error, refresh } = props.live;
+  const shown = isOutage(error) ? undefined : error;
   return (
     <>
-      {error && <Failure error={error} retry={() => void refresh()} />}
-      {value !== undefined ? props.children(value) : !error && <Loading />}
+      {shown && <Failure error={shown} retry={() => void refresh()} />}
+      {value !== undefined ? props.children(value) : !shown && <Loading />}
     </>
   );
 }
 
 const KINDS: Record<string, string> = {
-  ACTIVE: "good", RUNNING: "good", ALIVE: "good", OPEN: "good", STATE_SCHEDULED: "good",
-  COMPLETED: "done", PAUSED: "wait", STATE_QUEUED: "wait", DRAINING: "wait", STARTING: "wait",
-  ERROR: "bad", DELETE_FAILED: "bad", DAMAGED: "bad", LOST: "bad", OVER_BUDGET: "bad",
+  running: "good", active: "good", alive: "good", open: "good",
+  finished: "done", completed: "done", "stopped by the search": "other",
+  starting: "wait", queued: "wait", waiting: "wait", "waiting at a rung": "wait", "waiting for the search": "wait",
+  "waiting to restart": "wait", paused: "wait", pausing: "wait", preempted: "wait", draining: "wait",
+  failed: "bad", "deletion failed": "bad", "delete failed": "bad", damaged: "bad", lost: "bad", "over budget": "bad",
 };
 
+/** A state in words: the condition of an experiment or trial, or the state of another object, such as `OVER_BUDGET`. */
 export function Badge({ state }: { state: string }) {
-  return <span class={`badge ${KINDS[state] ?? "other"}`}>{state.replace("STATE_", "").replaceAll("_", " ")}</span>;
+  const words = state.replaceAll("_", " ").toLowerCase();
+  return <span class={`badge ${KINDS[words] ?? "other"}`}>{words}</span>;
+}
+
+interface WithTrials {
+  id?: number | null;
+  condition: string;
+  message: string;
+  trials: { errored: number };
+}
+
+/** The state of an experiment in a list. A link with the number of failed trials leads to the ends of their logs. */
+export function ExperimentState({ experiment }: { experiment: WithTrials }) {
+  const { id, condition, message, trials: { errored: failed } } = experiment;
+  return (
+    <>
+      <span title={message.slice(0, 1000)}><Badge state={condition} /></span>
+      {failed > 0 && <>{" "}<a class="bad" href={href("experiments", id!, "failures")}>{failed} failed</a></>}
+    </>
+  );
 }
 
 export function Progress({ value }: { value: number | null }) {

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, type Schemas } from "../api/client";
+import { onReturn } from "../live/connection";
 
 export type Checked<T> =
   | { state: "checking" }
@@ -13,6 +14,8 @@ const PAUSE_MS = 400;
 /** What `check` answers about the text that `key` names; with another key it is asked again. */
 export function useChecked<T>(key: string, check: (signal: AbortSignal) => Promise<T>): Checked<T> {
   const [checked, setChecked] = useState<Checked<T>>({ state: "checking" });
+  const [returns, setReturns] = useState(0);
+  useEffect(() => onReturn(() => setReturns((count) => count + 1)), []);
   useEffect(() => {
     const control = new AbortController();
     setChecked({ state: "checking" });
@@ -30,6 +33,6 @@ export function useChecked<T>(key: string, check: (signal: AbortSignal) => Promi
       clearTimeout(timer);
       control.abort();
     };
-  }, [key]);
+  }, [key, returns]);
   return checked;
 }

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
+import { isOutage } from "../live/connection";
 import { useLive } from "../live/use_live";
 import { Empty, Failure } from "../parts/status";
 import { ExperimentsView } from "../views/experiments/experiments_view";
@@ -12,6 +13,7 @@ import { SignInView } from "../views/sign_in/sign_in_view";
 import { Fence } from "./fence";
 import { showLater } from "./later";
 import { Navigation } from "./navigation";
+import { Reconnecting } from "./reconnecting";
 import { useRoute, viewOf, type Route } from "./router";
 import { WhoContext } from "./who";
 
@@ -33,8 +35,15 @@ export function App() {
   const route = useRoute();
   const [key, setKey] = useState(sessionKey());
   useEffect(() => onSessionChange(() => setKey(sessionKey())), []);
-  if (route.parts[0] === "sign-in") return <SignInView code={route.parts[1] ?? ""} />;
-  return key ? <SignedIn key={key} route={route} /> : <SignInView code="" />;
+  const isSigningIn = route.parts[0] === "sign-in" || !key;
+  return (
+    <>
+      <Reconnecting />
+      {isSigningIn
+        ? <SignInView code={route.parts[0] === "sign-in" ? (route.parts[1] ?? "") : ""} />
+        : <SignedIn key={key} route={route} />}
+    </>
+  );
 }
 
 function SignedIn({ route }: { route: Route }) {
@@ -45,7 +54,7 @@ function SignedIn({ route }: { route: Route }) {
   useFocusOnChange(identity);
   return (
     <WhoContext.Provider value={who.value}>
-      {who.error && <Failure error={who.error} retry={() => void who.refresh()} />}
+      {who.error && !isOutage(who.error) && <Failure error={who.error} retry={() => void who.refresh()} />}
       <Navigation who={who.value} current={first} />
       <main id="main" data-view={identity} tabIndex={-1}>
         <Fence key={identity}>{chooseView(first, route.parts[1] ?? "")}</Fence>

@@ -3,6 +3,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { isElsewhere } from "../api/place";
+import { onReturn, probe } from "../live/connection";
 import { Failure, Loading } from "../parts/status";
 
 /** A view of a module that is imported when it is shown; `load` names the module and the view. */
@@ -13,7 +14,7 @@ export function showLater<P extends object>(load: () => Promise<ComponentType<P>
     const [hasFailed, setFailed] = useState(false);
     useEffect(() => {
       if (known) return;
-      load().then((view) => { known = view; setLoaded(true); }, () => setFailed(true));
+      load().then((view) => { known = view; setLoaded(true); }, () => { setFailed(true); void probe(); });
     }, []);
     const View = known;
     if (View) return <View {...props} />;
@@ -27,6 +28,7 @@ export function showLater<P extends object>(load: () => Promise<ComponentType<P>
  */
 function Missing() {
   const [isGone, setGone] = useState(false);
+  useEffect(() => onReturn(() => location.reload()), []);
 
   async function reload(): Promise<void> {
     setGone(false);

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from detcloud.cli.framework.exit_codes import UNREACHABLE
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server
+from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import Item, field_column, render_table, time_text
@@ -293,7 +295,7 @@ def _purge(home: Home) -> None:
 
 def _gather_status(endpoint: Endpoint) -> Item:
     """Return the cluster's overview, `running`, `url`, and the numbers of active and paused
-    experiments under `experiments`.
+    experiments, by stored state under `experiments` and by condition under `conditions`.
 
     If the endpoint is the running local cluster, add `home`, `pid`, `started_ms` and `processes`.
     `processes` has the memory of the server and its descendants.
@@ -303,9 +305,12 @@ def _gather_status(endpoint: Endpoint) -> Item:
     """
     with Client(endpoint.url, endpoint.token) as client:
         overview = client.overview()
-        active = [experiment.state for experiment in client.experiments(states=RUNNING_STATES)]
+        open_items = [one.data for one in client.experiments(states=RUNNING_STATES)]
     status: Item = {"running": True, "url": endpoint.url, **overview}
-    status["experiments"] = {state: active.count(state) for state in RUNNING_STATES}
+    states = [item["state"] for item in open_items]
+    status["experiments"] = {state: states.count(state) for state in RUNNING_STATES}
+    counts = Counter(condition_text(item) for item in open_items)
+    status["conditions"] = {"running": 0, "queued": 0, "paused": 0, **counts}
     record = endpoint.home.running_server() if endpoint.home else None
     if endpoint.home is not None and record is not None:
         status["home"] = str(endpoint.home.folder)
@@ -344,7 +349,7 @@ def _print_status(status: Item) -> None:
     if "pid" in status:
         print(f"pid          {status['pid']}, since {time_text(status['started_ms'])}")
         print(f"data folder  {status['home']}")
-    counts = ", ".join(f"{count} {state}" for state, count in status["experiments"].items())
+    counts = ", ".join(f"{count} {state}" for state, count in status["conditions"].items())
     print(f"experiments  {counts}")
     if "processes" in status:
         sizes = [process["pss_bytes"] or 0 for process in status["processes"]]

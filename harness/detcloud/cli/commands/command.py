@@ -20,6 +20,7 @@ from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.rendering.quantities import dollars_text
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.command import COMMAND, Command, create_command, read_command
@@ -122,7 +123,7 @@ def _follow(command: Command) -> int:
         return code or FAILED
     message = shorten_message(command.message) if command.message else ""
     reason = f": {sanitize(message)}" if message else ""
-    print(f"command {command.id} ended: {command.state}{reason}", file=sys.stderr)
+    print(f"{state_sentence(f'command {command.id}', command.state)}{reason}", file=sys.stderr)
     return FAILED
 
 

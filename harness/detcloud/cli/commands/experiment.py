@@ -16,13 +16,16 @@ from detcloud.cli.framework.options import (
     add_paging_options,
     fetch_limit,
     skip_offset,
+    split_states,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
 from detcloud.cli.rendering.columns import (
+    EXPERIMENT_ACTIVITY,
     EXPERIMENT_COLUMNS,
     EXPERIMENT_DETAILS,
     PROJECT_COLUMNS,
 )
+from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.experiment_tables import metric_items, print_metrics, write_tables
 from detcloud.cli.rendering.hints import print_failure_hint, print_search_method_hint
 from detcloud.cli.rendering.output import (
@@ -33,11 +36,14 @@ from detcloud.cli.rendering.output import (
     print_value,
 )
 from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import progress_bar
 from detcloud.client import Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
+from detcloud.client.records import Activity
+from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 
 LIST_LIMIT = 100
@@ -51,7 +57,10 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     parser does not check the names of states.
     """
     parser.add_argument(
-        "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
+        "--state", metavar="STATES", help="list only these states, such as running,queued"
+    )
+    parser.add_argument(
+        "--failed-trials", action="store_true", help="list only experiments with failed trials"
     )
     parser.add_argument("--user", help="list only experiments of this user")
     parser.add_argument("--label", help="list only experiments with this label")
@@ -108,7 +117,8 @@ def list_experiments(arguments: Namespace) -> int:
         workspace=arguments.workspace,
         project=arguments.project,
         metadata=arguments.metadata,
-        states=arguments.state.upper().split(",") if arguments.state else (),
+        states=split_states(arguments.state),
+        has_failed_trials=True if arguments.failed_trials else None,
         user=arguments.user,
         label=arguments.label,
         name=arguments.name,
@@ -189,7 +199,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
     """Print each experiment, separated by empty lines. Hints on failures and search methods are
     printed to stderr.
 
-    The trials of a failed experiment are fetched for the hint.
+    The activity of an active experiment is fetched, and the trials of a failed experiment for the
+    hint.
 
     Raises:
         DetcloudError: a request failed.
@@ -197,9 +208,30 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
     for place, experiment in enumerate(experiments):
         if place:
             print()
-        print_record(EXPERIMENT_DETAILS, experiment.data, arguments)
+        activity = _read_activity(experiment)
+        columns = (
+            EXPERIMENT_DETAILS if activity is None else (*EXPERIMENT_DETAILS, EXPERIMENT_ACTIVITY)
+        )
+        print_record(columns, {**experiment.data, "activity": activity}, arguments)
         print_failure_hint(experiment)
         print_search_method_hint(experiment)
+
+
+def _read_activity(experiment: Experiment) -> Activity | None:
+    """Fetch the activity of an active experiment. Return None for other experiments, and if the
+    cluster is too old.
+
+    Raises:
+        DetcloudError: the request failed.
+    """
+    if experiment.state != "ACTIVE":
+        return None
+    try:
+        return experiment.activity()
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
 
 
 def print_curves(arguments: Namespace) -> int:
@@ -303,8 +335,8 @@ def wait_for_experiment(arguments: Namespace) -> int:
     if arguments.form != "text":
         print_value(experiment.data, arguments.form)
     else:
-        # Scripts read the last word of the line, so that the reason is printed to stderr.
-        print(f"experiment {experiment.id} ended: {state}", flush=True)
+        # Scripts compare the whole line, so that the reason is printed to stderr.
+        print(state_sentence(f"experiment {experiment.id}", state), flush=True)
         if message := experiment.data.get("message"):
             print(f"reason: {shorten_message(message)}", file=sys.stderr)
         print_failure_hint(experiment)
@@ -312,11 +344,11 @@ def wait_for_experiment(arguments: Namespace) -> int:
 
 
 def _state_text(experiment: Experiment) -> str:
-    """Return the state and the progress of an experiment, for example `ACTIVE 25% [#####-----]`. An
-    unknown progress is shown as 0%.
+    """Return the condition and the progress of an experiment, for example `running 25%
+    [#####-----]`. An unknown progress is shown as 0%.
     """
     progress = experiment.data.get("progress") or 0.0
-    return f"{experiment.state} {100 * progress:.0f}% {progress_bar(progress)}"
+    return f"{condition_text(experiment.data)} {100 * progress:.0f}% {progress_bar(progress)}"
 
 
 HANDLERS: Handlers = {

@@ -12,10 +12,12 @@ from detcloud.cli.framework import polling
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import INTERRUPTED
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
-from detcloud.cli.rendering.columns import hparams_text, trial_display_state
+from detcloud.cli.rendering.columns import hparams_text
+from detcloud.cli.rendering.conditions import CONDITION, condition_text
 from detcloud.cli.rendering.hints import print_failure_hint
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import Progress
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import (
     Column,
     Item,
@@ -36,7 +38,7 @@ from detcloud.shared.plurals import count_text
 
 POLLING_SECONDS_MAX = 2.0
 BAR_CELLS = 10
-_STATE_ORDER = {"RUNNING": 0, "STARTING": 1, "PULLING": 2, "ASSIGNED": 3, "TERMINATING": 4}
+_CONDITION_ORDER = {"running": 0, "starting": 1, "preempted": 2, "stopping": 3, "pausing": 4}
 
 
 class Snapshot(NamedTuple):
@@ -114,8 +116,8 @@ def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
     for trial in after.trials:
         if _shown_values(known.get(trial["id"])) != _shown_values(trial):
             lines.append(_trial_line(trial, str(metric)))
-    state = after.experiment["state"]
-    if before is None or before.experiment["state"] != state:
+    state = condition_text(after.experiment)
+    if before is None or condition_text(before.experiment) != state:
         lines.append(f"experiment {after.experiment['id']}: {state}")
     return lines
 
@@ -158,7 +160,8 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
         lines.append(f"best {name} {cell_text(best)} in trial {number}{hparams}")
     message = experiment.get("message")
     reason = f": {shorten_message(message)}" if message else ""
-    return [*lines, f"experiment {experiment['id']} ended: {experiment['state']}{reason}"]
+    end = state_sentence(f"experiment {experiment['id']}", experiment["state"])
+    return [*lines, f"{end}{reason}"]
 
 
 class _SilentView:
@@ -281,7 +284,7 @@ def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
     """
     if trial is None:
         return None
-    return trial_display_state(trial), trial.get("metric"), trial.get("restarts")
+    return condition_text(trial), trial.get("metric"), trial.get("restarts")
 
 
 def _trial_line(trial: Item, metric: str) -> str:
@@ -297,7 +300,7 @@ def _trial_line(trial: Item, metric: str) -> str:
     failures = trial.get("restarts")
     failed = f", failed {count_text(failures, 'time')}" if failures else ""
     steps = count_text(trial.get("steps_completed") or 0, "step")
-    return f"trial {trial['id']}: {trial_display_state(trial)}, {steps}{measured}{failed}"
+    return f"trial {trial['id']}: {condition_text(trial)}, {steps}{measured}{failed}"
 
 
 def _headline(experiment: Item) -> str:
@@ -307,7 +310,7 @@ def _headline(experiment: Item) -> str:
     progress = experiment.get("progress") or 0.0
     name = cell_text(experiment.get("name"))
     return (
-        f"experiment {experiment['id']} {name}  {experiment['state']}  "
+        f"experiment {experiment['id']} {name}  {condition_text(experiment)}  "
         f"{100 * progress:.0f}% {progress_bar(progress)}"
     )
 
@@ -319,7 +322,7 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
     return (
         field_column("Trial", "id"),
         field_column("Number", "number", drop_rank=1),
-        Column("State", trial_display_state),
+        CONDITION,
         Column("Progress", _progress_text),
         field_column(str(experiment.get("metric") or "Metric"), "metric"),
         field_column("Best", "best_metric"),
@@ -356,7 +359,7 @@ def _activity_rank(trial: Item) -> tuple[int, int]:
     """
     if trial.get("ended_ms") is not None:
         return 9, -trial["id"]
-    return _STATE_ORDER.get(trial_display_state(trial), 5), trial["id"]
+    return _CONDITION_ORDER.get(condition_text(trial), 5), trial["id"]
 
 
 def _print_end(snapshot: Snapshot) -> None:

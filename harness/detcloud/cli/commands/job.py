@@ -191,12 +191,10 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
             Otherwise the names are for example `experiment` and `queued`.
     """
 
-    def word_column(title: str, name: str, prefix: str, drop_rank: int = 0) -> Column:
-        def word(job: Item) -> str:
-            original = str(job[name])
-            return original if in_original_form else original.removeprefix(prefix).lower()
-
-        return Column(title, word, drop_rank)
+    def word_column(title: str, name: str, word: str, drop_rank: int = 0) -> Column:
+        # Clusters of earlier versions send neither word.
+        shown = name if in_original_form or (items and word not in items[0]) else word
+        return field_column(title, shown, drop_rank)
 
     is_fair_share = bool(items) and items[0]["scheduler"] == "fair_share"
     rank = (
@@ -205,7 +203,7 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
     return (
         field_column("#", "jobs_ahead"),
         Column("ID", lambda job: job["job_id"][:8]),
-        word_column("Type", "type", "TYPE_", drop_rank=3),
+        word_column("Type", "type", "kind", drop_rank=3),
         field_column("Job Name", "name"),
         rank,
         Column("Submitted", lambda job: _queue_time_text(job["submitted_ms"]), drop_rank=4),
@@ -213,7 +211,7 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
             "Slots (acquired/needed)",
             lambda job: f"{job['allocated_slots']}/{job['requested_slots']}",
         ),
-        word_column("Status", "state", "STATE_"),
+        word_column("Status", "state", "condition"),
         field_column("User", "user", drop_rank=2),
         field_column("Experiment", "experiment_id", drop_rank=1),
         Column(

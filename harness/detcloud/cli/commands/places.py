@@ -17,6 +17,7 @@ from typing import Any
 from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client, Trial
@@ -119,7 +120,8 @@ def _has_ended(run: Command, kind: str) -> bool:
     message = shorten_message(run.message) if run.message else ""
     reason = f": {sanitize(message)}" if message else ""
     print(
-        f"{kind} {run.id} ended: {run.state}{reason}\nsee `detcloud {kind} logs {run.id}`",
+        f"{state_sentence(f'{kind} {run.id}', run.state)}{reason}\n"
+        f"see `detcloud {kind} logs {run.id}`",
         file=sys.stderr,
     )
     return True

@@ -14,8 +14,14 @@ from detcloud.cli.framework.argument_types import parse_id, parse_ids, parse_pri
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import OK
 from detcloud.cli.framework.failures import exit_code
-from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
+from detcloud.cli.framework.options import (
+    add_paging_options,
+    fetch_limit,
+    skip_offset,
+    split_states,
+)
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.conditions import CONDITION
 from detcloud.cli.rendering.output import add_output_options, print_items, print_note, print_value
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import field_column, time_column
@@ -30,7 +36,7 @@ COLUMNS = (
     field_column("ID", "id"),
     field_column("User", "user", drop_rank=3),
     field_column("Name", "name"),
-    field_column("State", "state"),
+    CONDITION,
     time_column("Start time", "created_ms", drop_rank=2),
     time_column("End time", "ended_ms", drop_rank=4),
     field_column("Resource pool", "resource_pool", drop_rank=5),
@@ -72,7 +78,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         help="list only runs of this workspace",
     )
     parser.add_argument(
-        "--state", metavar="STATES", help="list only these states, such as ACTIVE,COMPLETED"
+        "--state", metavar="STATES", help="list only these states, such as running,finished"
     )
     parser.add_argument("--sort-by", choices=SORT_FIELDS, default="id", help="default: %(default)s")
     parser.add_argument(
@@ -101,7 +107,7 @@ def list_runs(kind: str, arguments: Namespace) -> int:
     runs = client.experiments(
         kind=kind,
         user=None if arguments.all else client.whoami()["user"],
-        states=arguments.state.upper().split(",") if arguments.state else (),
+        states=split_states(arguments.state),
         workspace=arguments.workspace,
         sort_by=arguments.sort_by,
         order_by=arguments.order_by,

@@ -24,6 +24,7 @@ from detcloud.cli.framework.session import connect
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress
 from detcloud.cli.rendering.chart import Curve, Point, render_chart, terminal_style
 from detcloud.cli.rendering.chart_image import write_png
+from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_record, print_value
 from detcloud.cli.rendering.spot_report import render_spot_report
 from detcloud.cli.rendering.table import Column, Item, cell_text
@@ -290,7 +291,7 @@ COLUMNS = (
     Column("Trained", _trained_text),
     Column("Best", _best_text),
     Column("Curves", _curves_text),
-    Column("Ended", lambda result: result["state"]),
+    Column("Ended", condition_text),
 )
 
 

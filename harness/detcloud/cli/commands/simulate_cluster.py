@@ -12,6 +12,7 @@ from detcloud.cli.framework.exit_codes import FAILED, OK, USAGE
 from detcloud.cli.framework.failures import report_failure
 from detcloud.cli.local.config_checker import update_progress
 from detcloud.cli.local.server_modules import run_module
+from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_record, print_value
 from detcloud.cli.rendering.progress import Progress, show_progress
 from detcloud.cli.rendering.table import Column, Item
@@ -141,8 +142,16 @@ def _time_text(result: Item) -> str:
 
 
 def _counts_text(counts: dict[str, int]) -> str | None:
-    """Return counts as a text, for example `3 COMPLETED, 1 ERROR`. Return None without counts."""
+    """Return counts as a text, for example `3 kills, 1 outage`. Return None without counts."""
     return ", ".join(f"{number} {name}" for name, number in counts.items()) or None
+
+
+def _experiments_text(result: Item) -> str | None:
+    """Return the numbers of experiments by condition, for example `3 finished, 1 failed`. Return
+    None without experiments.
+    """
+    counts = result["experiments"].items()
+    return _counts_text({condition_text({"state": state}): number for state, number in counts})
 
 
 def _notices_text(result: Item) -> str | None:
@@ -169,7 +178,7 @@ def _violations_text(result: Item) -> str:
 COLUMNS = (
     Column("Clusters", lambda result: result["seeds"]),
     Column("Time", _time_text),
-    Column("Experiments", lambda result: _counts_text(result["experiments"])),
+    Column("Experiments", _experiments_text),
     Column("Trials", lambda result: result["trials"]),
     Column("Preemptions", lambda result: result["preemptions"]),
     Column("Losses", lambda result: result["losses"]),

@@ -13,6 +13,7 @@ from detcloud.cli.framework.options import (
     add_paging_options,
     fetch_limit,
     skip_offset,
+    split_states,
 )
 from detcloud.cli.framework.session import (
     add_experiment_argument,
@@ -56,13 +57,16 @@ METRIC_COLUMNS = (
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, `--sort-by` and `--order-by`,
-    None by default, and the output form (`--json`, `--yaml` or `--csv`).
+    """Add the arguments of `list_trials`: EXPERIMENT, `--metadata`, `--state`, `--sort-by` and
+    `--order-by`, None by default, and the output form (`--json`, `--yaml` or `--csv`).
 
     Also add the paging options `--limit`, by default without a limit, `--offset` and `--pages`.
     """
     add_experiment_argument(parser)
     add_metadata_option(parser)
+    parser.add_argument(
+        "--state", metavar="STATES", help="list only these states, such as running,failed"
+    )
     parser.add_argument(
         "--sort-by",
         choices=TRIAL_SORT_FIELDS,
@@ -83,8 +87,8 @@ def list_trials(arguments: Namespace) -> int:
     search. Return 0.
 
     For the searcher `single`, the order is by number. `--limit` and `--offset` cut the sorted list;
-    `--limit` has no default. `--metadata` limits the trials. Without trials, print only the titles,
-    or `[]`.
+    `--limit` has no default. `--metadata` and `--state` limit the trials. Without trials, print
+    only the titles, or `[]`.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such experiment, or refuses, for
@@ -97,7 +101,8 @@ def list_trials(arguments: Namespace) -> int:
     is_listed_order = sort_by == "number" and arguments.order_by != "desc"
     # The cluster lists trials by number; any other order needs all trials.
     limit = fetch_limit(arguments) if is_listed_order else None
-    trials = list(experiment.trials(limit, metadata=wanted))
+    states = split_states(arguments.state)
+    trials = list(experiment.trials(limit, metadata=wanted, states=states))
     items = [trial.data for trial in trials]
     if not is_listed_order:
         items = sort_trials(

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
+from detcloud.cli.framework.command_examples import example_of
 from detcloud.cli.framework.command_index import Command
 from detcloud.cli.framework.usage_error import report_usage_error
 
@@ -29,9 +30,9 @@ def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[
     """Import a command's module. Return the command's argument parser and the function that runs
     the command.
 
-    The parser has the command's arguments and, unless the command is local, `--url`. The function
-    gets the parsed arguments and returns an exit code. All errors of the import and of the module's
-    HANDLERS are bugs.
+    The parser has the command's arguments and, unless the command is local, `--url`. Its help ends
+    with an example. The function gets the parsed arguments and returns an exit code. All errors of
+    the import and of the module's HANDLERS are bugs.
 
     Args:
         command: an entry of the index.
@@ -40,7 +41,12 @@ def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[
     handlers: Handlers = import_module(f"detcloud.cli.commands.{command.module}").HANDLERS
     handler = handlers[command.name]
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-    parser = CommandParser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
+    parser = CommandParser(
+        prog=f"detcloud {typed}",
+        description=summary,
+        epilog=f"example: {example_of(command)}",
+        allow_abbrev=False,
+    )
     if not command.is_local:
         parser.add_argument("--url", metavar="URL", help="the address of the cluster")
     handler.add_arguments(parser)

@@ -9,7 +9,7 @@ TIMED_OUT = 5
 INTERRUPTED = 130
 
 EXIT_CODES = {
-    OK: "success; `wait` and `follow`: the experiment ended COMPLETED",
+    OK: "success; `wait` and `follow`: the experiment finished",
     FAILED: "a local failure, a followed experiment that ended in another state, or a question "
     "answered with no",
     USAGE: "a usage error: a wrong command, option or value, or file to preview",

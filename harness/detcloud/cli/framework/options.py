@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -63,6 +63,14 @@ def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
     The items are read only as needed.
     """
     return islice(items, arguments.offset, None)
+
+
+def split_states(text: str | None) -> Sequence[str]:
+    """Return the states of a list separated by commas. Return () without a list.
+
+    The cluster checks the names.
+    """
+    return text.split(",") if text else ()
 
 
 def add_cloud_option(parser: ArgumentParser) -> None:

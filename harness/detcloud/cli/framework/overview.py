@@ -2,8 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from detcloud.cli.framework.command_index import COMMANDS, NOUNS, noun_spellings
 from detcloud.cli.framework.exit_codes import EXIT_CODES
+
+VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "experiment": {
+        "submit": ("create", "fork", "continue"),
+        "watch": (
+            "list",
+            "describe",
+            "follow",
+            "wait",
+            "logs",
+            "metrics",
+            "curves",
+            "rungs",
+            "list-trials",
+            "list-checkpoints",
+            "config",
+            "history",
+            "replay",
+        ),
+        "control": ("pause", "activate", "cancel", "kill"),
+        "change": (
+            "set name",
+            "set description",
+            "set metadata",
+            "set max-slots",
+            "set weight",
+            "set priority",
+            "set max-cost",
+            "set gc-policy",
+            "label add",
+            "label remove",
+            "move",
+        ),
+        "fetch files": ("download", "download-model-def"),
+        "tidy up": ("archive", "unarchive", "delete", "delete-tb-files"),
+    },
+}
+"""The groups of a noun's verbs in the noun's help, by title. Other nouns have one list."""
 
 
 def render_overview() -> str:
@@ -36,15 +76,26 @@ def render_overview() -> str:
 def render_noun_overview(noun: str) -> str:
     """Return the help of `detcloud NOUN --help`: the commands of the noun, with aliases of verbs.
 
+    The commands of a noun of VERB_GROUPS are grouped, and commands of no group come last.
+
     Args:
         noun: a noun of NOUNS, not a short form. Another word raises KeyError.
     """
-    verbs = [
-        (", ".join((command.verb, *command.verb_aliases)), command.summary)
+    verbs = {
+        command.verb: (", ".join((command.verb, *command.verb_aliases)), command.summary)
         for command in COMMANDS
         if command.noun == noun
-    ]
-    return "\n".join([f"usage: detcloud {noun} COMMAND ...", "", f"{NOUNS[noun]}:", *_align(verbs)])
+    }
+    lines = [f"usage: detcloud {noun} COMMAND ...", "", f"{NOUNS[noun]}:"]
+    groups = VERB_GROUPS.get(noun)
+    if groups is None:
+        return "\n".join([*lines, *_align(list(verbs.values()))])
+    width = max(len(name) for name, _ in verbs.values())
+    grouped = {verb for members in groups.values() for verb in members}
+    others = [verb for verb in verbs if verb not in grouped]
+    for title, members in {**groups, **({"other": others} if others else {})}.items():
+        lines += ["", f"{title}:", *_align([verbs[verb] for verb in members], width)]
+    return "\n".join(lines)
 
 
 def _noun_title(noun: str) -> str:
@@ -53,11 +104,12 @@ def _noun_title(noun: str) -> str:
     return f"{name} ({short[0]})" if short else name
 
 
-def _align(rows: list[tuple[str, str]]) -> list[str]:
+def _align(rows: list[tuple[str, str]], width: int = 0) -> list[str]:
     """Return a line for each row, with the second texts below each other.
 
     Args:
         rows: at least a single row.
+        width: the least width of the first texts.
     """
-    width = max(len(name) for name, _ in rows)
+    width = max(width, *(len(name) for name, _ in rows))
     return [f"  {name:<{width}}  {summary}" for name, summary in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from detcloud.cli.rendering.conditions import CONDITION, condition_text
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
 from detcloud.cli.rendering.replacements import replacements_text
 from detcloud.cli.rendering.table import (
@@ -68,6 +69,23 @@ def _notices_text(experiment: Item) -> str | None:
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
 
 
+def _activity_text(experiment: Item) -> str:
+    """Return a sentence on an experiment's activity, with the reason of a wait and the expected
+    times. Unknown parts are omitted.
+
+    Args:
+        experiment: the fields of an experiment, with the activity under `activity`.
+    """
+    activity = experiment["activity"]
+    reason = str(activity["reason"]).removeprefix("waits: ")
+    texts = [activity["sentence"], reason]
+    if (start_ms := activity["expected_start_ms"]) is not None:
+        texts.append(f"next start expected at {time_text(start_ms)}")
+    if (end_ms := activity["expected_end_ms"]) is not None:
+        texts.append(f"end expected at about {time_text(end_ms)}")
+    return "; ".join(filter(None, texts))
+
+
 def _preferred_pools_text(experiment: Item) -> str | None:
     """Return a job's preferred pools, the start of the wait, and the last move with the reason,
     separated by semicolons.
@@ -82,11 +100,16 @@ def _preferred_pools_text(experiment: Item) -> str | None:
     return "; ".join(filter(None, texts)) or None
 
 
+def _failed_trials(experiment: Item) -> int | None:
+    """Return the number of failed trials. Return None if the number is unknown."""
+    return (experiment.get("trials") or {}).get("errored")
+
+
 EXPERIMENT_COLUMNS = (
     field_column("ID", "id"),
     field_column("User", "user", drop_rank=3),
     field_column("Name", "name"),
-    field_column("State", "state"),
+    CONDITION,
     Column("Progress", _progress_text),
     time_column("Start time", "created_ms", drop_rank=2),
     time_column("End time", "ended_ms", drop_rank=5),
@@ -94,7 +117,10 @@ EXPERIMENT_COLUMNS = (
     field_column("Searcher", "searcher", drop_rank=4),
     field_column("Metric", "metric", drop_rank=1),
     field_column("Best", "best_metric"),
+    Column("Failed", _failed_trials, colour=lambda text: "" if text == "0" else "red"),
 )
+# The column that `describe` prints only for an active experiment.
+EXPERIMENT_ACTIVITY = Column("Now", _activity_text)
 PROJECT_COLUMNS = (
     field_column("Workspace", "workspace"),
     field_column("Project", "project"),
@@ -122,8 +148,8 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """Return the state of a trial; for an active trial, the state of the allocation, for example
-    RUNNING.
+    """Return the state of a trial for CSV; for an active trial, the state of the allocation, for
+    example RUNNING.
 
     An active trial without an allocation is QUEUED.
 
@@ -231,7 +257,7 @@ def target_text(trial: Item) -> Any:
 TRIAL_COLUMNS = (
     field_column("ID", "id"),
     field_column("Number", "number"),
-    Column("State", trial_display_state),
+    Column("State", condition_text, exact=trial_display_state),
     field_column("Steps", "steps_completed"),
     Column("Target", target_text),
     field_column("Metric", "metric"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from detcloud.cli.rendering.table import cell_text, time_text
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client import Experiment, Trial
+from detcloud.client import Client, Experiment, Trial
+from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 from detcloud.shared.process_exits import LOG_QUOTE
 
@@ -20,6 +22,21 @@ def print_warnings(warnings: Iterable[str]) -> None:
     """Print each warning of the cluster to stderr on a separate line, after `warning: `."""
     for warning in warnings:
         print(f"warning: {sanitize(warning)}", file=sys.stderr)
+
+
+def print_page_link(client: Client, view: str) -> None:
+    """Print the address of a view of the web page to stderr, if stderr is a terminal and the
+    cluster has a page. The cluster is asked only for a terminal, and errors of the request are
+    ignored.
+    """
+    if not sys.stderr.isatty():
+        return
+    # Imported here, because no other command needs the module.
+    from detcloud.client.page_export import page_link
+
+    with suppress(DetcloudError):
+        if link := page_link(client, view):
+            print(f"page: {link}", file=sys.stderr)
 
 
 def print_failure_hint(experiment: Experiment) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 _PREDICATES = {
     "ACTIVE": "is active",
     "PAUSED": "is paused",
-    "STOPPING_COMPLETED": "is completing: its last trials end",
+    "STOPPING_COMPLETED": "is stopping: its last trials end",
     "STOPPING_CANCELED": "is being canceled: its trials save a checkpoint first",
     "STOPPING_KILLED": "is being killed",
     "STOPPING_ERROR": "is failing: its last trials end",
-    "COMPLETED": "is completed",
+    "COMPLETED": "finished",
     "CANCELED": "is canceled",
     "ERROR": "failed",
     "DELETING": "is being deleted",

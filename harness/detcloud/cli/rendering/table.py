@@ -37,7 +37,11 @@ class Column(NamedTuple):
     rank 0 are always printed.
     """
     exact: Callable[[Item], object] | None = None
-    """Returns the value for CSV, if `value` returns a rounded text. Maps and lists become JSON."""
+    """Returns the value for CSV, if `value` returns a text for users only. Maps and lists become
+    JSON.
+    """
+    colour: Callable[[str], str | None] = STATE_COLOURS.get
+    """Returns the colour of a cell's text, a key of COLOURS, or None or "" for no colour."""
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
@@ -78,7 +82,7 @@ def render_table(
 
     Args:
         width: the maximum width in cells; None for no limit.
-        colour: whether to colour the names of states.
+        colour: whether to colour cells, such as the names of states.
     """
     values = {column: [column.value(item) for item in items] for column in columns}
     cells = {column: list(map(cell_text, values[column])) for column in columns}
@@ -88,11 +92,14 @@ def render_table(
     fitting_widths = _fit_widths([widths[column] for column in visible], width)
     right = [_is_numeric(values[column]) for column in visible]
     rows = [[cells[column][place] for column in visible] for place in range(len(items))]
+    plain: list[str | None] = [None] * len(visible)
     lines = [
-        _render_line(titles, fitting_widths, [False] * len(visible), False),
+        _render_line(titles, fitting_widths, [False] * len(visible), plain),
         "+".join("-" * (size + 2) for size in fitting_widths),
-        *(_render_line(row, fitting_widths, right, colour) for row in rows),
     ]
+    for row in rows:
+        colours = [column.colour(text) for column, text in zip(visible, row, strict=True)]
+        lines.append(_render_line(row, fitting_widths, right, colours if colour else plain))
     return "\n".join(lines)
 
 
@@ -206,7 +213,9 @@ def _is_numeric(values: list[object]) -> bool:
     return bool(numbers) and all(numbers)
 
 
-def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
+def _render_line(
+    cells: list[str], widths: list[int], right: list[bool], colours: list[str | None]
+) -> str:
     """Return a line of cells separated by bars, without blanks at the end. Cells that are too wide
     are cut.
 
@@ -214,12 +223,12 @@ def _render_line(cells: list[str], widths: list[int], right: list[bool], colour:
         cells: the text of each cell.
         widths: the width of each cell.
         right: for each cell, whether to align the text to the right.
-        colour: whether to colour cells that are names of states.
+        colours: the colour of each cell, or None.
     """
     padded = []
-    for text, width, is_right in zip(cells, widths, right, strict=True):
+    for text, width, is_right, colour in zip(cells, widths, right, colours, strict=True):
         shortened = truncate(text, width)
         blanks = " " * (width - display_width(shortened))
         aligned = f"{blanks}{shortened}" if is_right else f"{shortened}{blanks}"
-        padded.append(colourize(aligned, STATE_COLOURS.get(text) if colour else None))
+        padded.append(colourize(aligned, colour))
     return f" {' | '.join(padded)}".rstrip()

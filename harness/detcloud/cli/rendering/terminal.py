@@ -16,6 +16,14 @@ STATE_COLOURS = {
     "ERROR": "red",
     "CANCELED": "yellow",
     "PAUSED": "yellow",
+    "running": "cyan",
+    "starting": "cyan",
+    "finished": "green",
+    "failed": "red",
+    "deletion failed": "red",
+    "canceled": "yellow",
+    "paused": "yellow",
+    "pausing": "yellow",
 }
 BAR_CELLS = 20
 # Group 1 matches a colour sequence, which a program may print. The rest matches characters that

@@ -77,15 +77,15 @@ def test_following_a_completed_experiment_succeeds(
     code, out, err = detcloud("create", str(config), str(model_dir), "--follow")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[:2] == ["Created experiment 1", "trial 1: QUEUED, 0 steps"]
+    assert lines[:2] == ["Created experiment 1", "trial 1: queued, 0 steps"]
     # 1/101 after 100 steps and 1/201 after 200.
-    assert "trial 1: RUNNING, 100 steps, validation_loss 0.00990099" in lines
-    assert "trial 1: COMPLETED, 200 steps, validation_loss 0.00497512" in lines
+    assert "trial 1: running, 100 steps, validation_loss 0.00990099" in lines
+    assert "trial 1: finished, 200 steps, validation_loss 0.00497512" in lines
     assert lines[-2:] == [
         "best validation_loss 0.00497512 in trial 1: lr=0.1 net.layers=3",
-        "experiment 1 ended: COMPLETED",
+        "experiment 1 finished",
     ]
-    assert " Trial | Number | State     | Progress             | validation_loss | " in out
+    assert " Trial | Number | State    | Progress             | validation_loss | " in out
 
 
 def test_following_a_failed_experiment_fails(
@@ -106,7 +106,7 @@ def test_following_a_failed_experiment_fails(
     fake.experiments[0]["message"] = "trial 1 failed:\nValueError"
     ended = detcloud("wait", "1")
     reason = "reason: trial 1 failed: ValueError\n"
-    assert ended == (1, "experiment 1 ended: ERROR\n", f"{reason}{hint}")
+    assert ended == (1, "experiment 1 failed\n", f"{reason}{hint}")
     assert json.loads(detcloud("wait", "1", "--json").out)["state"] == "ERROR"
 
 
@@ -116,7 +116,7 @@ def test_test_mode_is_requested_and_followed(
     code, out, _ = detcloud("create", str(config), str(model_dir), "--test-mode")
     assert code == 0
     assert fake.experiments[0]["asked"]["test_mode"] is True
-    assert "experiment 1 ended: COMPLETED" in out
+    assert "experiment 1 finished" in out
 
 
 def test_lists_have_three_forms(fake: FakeCluster, detcloud: Detcloud) -> None:
@@ -124,7 +124,7 @@ def test_lists_have_three_forms(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({"name": '=HYPERLINK("x")'}, {"paused": True})
     text = detcloud("list").out.splitlines()
     assert text[0].startswith(" ID | User | Name            | State  | Progress | Start time")
-    assert text[2].startswith('  2 | ada  | =HYPERLINK("x") | PAUSED | 0%       | 1970-01-01 00:00')
+    assert text[2].startswith('  2 | ada  | =HYPERLINK("x") | paused | 0%       | 1970-01-01 00:00')
     assert "00:00:00+0000 | N/A" in text[2]
     rows = list(csv.DictReader(detcloud("list", "--csv").out.splitlines()))
     assert [row["Name"] for row in rows] == ['\'=HYPERLINK("x")', "first"]
@@ -190,7 +190,7 @@ def test_commands_print_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> 
     assert json.loads(detcloud("kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
     assert detcloud("wait", "1", "--polling-interval", "0.01") == (
         1,
-        "experiment 1 ended: CANCELED\n",
+        "experiment 1 is canceled\n",
         "",
     )
     code, _, err = detcloud("kill", "1")
@@ -226,7 +226,7 @@ def test_trials_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) 
     listed = detcloud("trial", "list", "1").out
     assert listed == detcloud("e", "lt", "1").out
     assert "lr=0.1 net.layers=3" in listed
-    assert "QUEUED" in listed
+    assert "queued" in listed
     described = detcloud("t", "describe", "2", "--metrics").out
     assert "Hyperparameters    lr=0.05 net.layers=3" in described
     assert "validation" in described

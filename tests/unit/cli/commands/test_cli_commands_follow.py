@@ -37,20 +37,20 @@ def trial(number: int, **changed: Any) -> dict[str, Any]:
 def test_follower_prints_only_changes() -> None:
     before = Snapshot(EXPERIMENT, [trial(1), trial(2)])
     assert change_lines(None, before) == [
-        "trial 1: QUEUED, 50 steps",
-        "trial 2: QUEUED, 50 steps",
-        "experiment 3: ACTIVE",
+        "trial 1: queued, 50 steps",
+        "trial 2: queued, 50 steps",
+        "experiment 3: running",
     ]
     running = {"allocation": {"state": "RUNNING"}, "steps_completed": 60}
     after = Snapshot(EXPERIMENT, [trial(1, **running), trial(2, steps_completed=70), trial(3)])
     assert change_lines(before, after) == [
-        "trial 1: RUNNING, 60 steps",
-        "trial 3: QUEUED, 50 steps",
+        "trial 1: running, 60 steps",
+        "trial 3: queued, 50 steps",
     ]
     later = Snapshot({**EXPERIMENT, "state": "PAUSED"}, [trial(2, metric=0.25)])
     assert change_lines(before, later) == [
-        "trial 2: QUEUED, 50 steps, loss 0.25",
-        "experiment 3: PAUSED",
+        "trial 2: queued, 50 steps, loss 0.25",
+        "experiment 3: paused",
     ]
     assert change_lines(later, later) == []
 
@@ -81,7 +81,7 @@ def test_a_frame_fits_the_screen_with_running_trials_first() -> None:
     trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
     trials += [trial(50), trial(51, allocation=running)]
     lines = render_frame(Snapshot(EXPERIMENT, trials), 76, 10, colour=False).splitlines()
-    assert lines[0] == "experiment 3 digits  ACTIVE  50% [##########----------]"
+    assert lines[0] == "experiment 3 digits  running  50% [##########----------]"
     # 10 lines less 5 for the head, the titles, the rule, the rest and the cursor: 5 trials.
     assert len(lines) == 9
     assert [line.split("|")[0].strip() for line in lines[3:8]] == ["51", "50", "49", "48", "47"]
@@ -101,8 +101,8 @@ def test_a_line_counts_failures_of_a_trial() -> None:
     before = Snapshot(EXPERIMENT, [trial(1, steps_completed=1)])
     once = Snapshot(EXPERIMENT, [trial(1, steps_completed=1, restarts=1)])
     twice = Snapshot(EXPERIMENT, [trial(1, restarts=2)])
-    assert change_lines(before, once) == ["trial 1: QUEUED, 1 step, failed 1 time"]
-    assert change_lines(once, twice) == ["trial 1: QUEUED, 50 steps, failed 2 times"]
+    assert change_lines(before, once) == ["trial 1: queued, 1 step, failed 1 time"]
+    assert change_lines(once, twice) == ["trial 1: queued, 50 steps, failed 2 times"]
 
 
 def test_a_frame_shows_latest_and_best_metric() -> None:
@@ -122,7 +122,7 @@ def test_summary_names_the_best_trial_and_the_reason() -> None:
     snapshot = Snapshot({**ended, "message": "trial 1 failed"}, [trial(1), trial(2)])
     assert summary_lines(snapshot) == [
         "best loss 0.125 in trial 2: lr=0.5",
-        "experiment 3 ended: ERROR: trial 1 failed",
+        "experiment 3 failed: trial 1 failed",
     ]
 
 
@@ -130,11 +130,11 @@ def test_summary_keeps_the_last_line_of_a_quoted_log() -> None:
     message = "exit code 1; the end of its log:\nTraceback\n  line 3\nValueError: no\n"
     ended = {**EXPERIMENT, "state": "ERROR", "message": message}
     assert summary_lines(Snapshot(ended, [])) == [
-        "experiment 3 ended: ERROR: exit code 1; the end of its log: ValueError: no"
+        "experiment 3 failed: exit code 1; the end of its log: ValueError: no"
     ]
     long = summary_lines(Snapshot({**ended, "message": "x" * 5000}, []))[0]
     # 400 characters of the message after the prefix.
-    assert len(long) == len("experiment 3 ended: ERROR: ") + 400
+    assert len(long) == len("experiment 3 failed: ") + 400
 
 
 def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -176,7 +176,7 @@ def test_a_terminal_is_redrawn_in_place(fake: FakeCluster) -> None:
     assert process.wait(PROCESS_SECONDS_MAX) == 0
     # The first frame has a head, titles, a rule and two trials: five lines to go up again.
     assert b"\x1b[5A\r\x1b[J" in output
-    assert b"\x1b[36mRUNNING" in output
+    assert b"\x1b[36mrunning" in output
     assert b"best validation_loss" in output.rpartition(b"\x1b[J")[2]
 
 

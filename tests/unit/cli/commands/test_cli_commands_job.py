@@ -17,7 +17,7 @@ def test_queue_is_printed_as_an_ordered_table(fake: FakeCluster, detcloud: Detcl
     titles = "#,ID,Type,Job Name,Priority,Submitted,Slots (acquired/needed),Status,User"
     assert cells[0][:9] == titles.split(",")
     submitted = "2022-01-01 00:01:00"
-    first = f"0,73853c5c,experiment,first_job,42,{submitted},1/1,scheduled,user1"
+    first = f"0,73853c5c,experiment,first_job,42,{submitted},1/1,running,user1"
     assert cells[2][:9] == first.split(",")
     assert cells[3][9:] == ["2", "N/A", "needs 1 slot, 0 free"]
 

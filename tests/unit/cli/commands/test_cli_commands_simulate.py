@@ -58,7 +58,7 @@ def test_recorded_curves_predict_the_duration_of_a_search(
         "Curves    from 1 of 1 recorded trial; 0 of 4 simulated trials with identical"
         " hyperparameters; 20 % of the batches after the end of a recorded curve, with its last"
         " metric",
-        "Ended     COMPLETED",
+        "Ended     finished",
     ]
     assert chart.splitlines()[0].strip() == "best validation_loss by seconds"
 

@@ -93,12 +93,12 @@ def test_progress_of_a_wait_stays_out_of_stdout(fake: FakeCluster) -> None:
     ) as process:
         os.close(theirs)
         drawn = b""
-        while b"PAUSED" not in drawn:
+        while b"paused" not in drawn:
             drawn += os.read(ours, 1000)
         fake.experiments[0].update(state="COMPLETED")
         assert process.stdout is not None
         document = json.loads(process.stdout.read())
     os.close(ours)
     assert document["state"] == "COMPLETED"
-    assert b"experiment 1 PAUSED 0% [--------------------] " in drawn
+    assert b"experiment 1 paused 0% [--------------------] " in drawn
     assert process.returncode == 0

@@ -18,7 +18,7 @@ export type Command = Schemas["Experiment"];
 
 const PAGE = 50;
 const FILTERS = ["kind", "name", "label", "user", "state", "archived"] as const;
-const STATES = ["ACTIVE", "COMPLETED", "CANCELED", "ERROR"];
+const STATES = ["running", "queued", "finished", "canceled", "failed"];
 // Of the API's kinds, those that are listed here.
 const ALL = "command,notebook,shell";
 
@@ -27,7 +27,7 @@ const COLUMNS: Column<Command>[] = [
   { key: "name", title: "Name", show: ({ id, name }) => <a href={href("commands", id!)} title={name.slice(0, 1000)}>{name}</a> },
   { key: "program", title: "Program", show: ({ run }) => (run?.program ? <code title={run.program}>{shortText(run.program, 32)}</code> : "–") },
   { key: "kind", title: "Kind", show: ({ kind }) => kind },
-  { key: "state", title: "State", show: ({ state, message }) => <span title={message.slice(0, 1000)}><Badge state={state} /></span> },
+  { key: "state", title: "State", show: ({ condition, message }) => <span title={message.slice(0, 1000)}><Badge state={condition} /></span> },
   { key: "code", title: "Exit code", isNumber: true, show: ({ run }) => exitCodeText(run) },
   { key: "user", title: "User", show: ({ user }) => <a href={`${href("commands")}?${new URLSearchParams({ user })}`}>{user}</a> },
   { key: "pool", title: "Pool", show: (one) => <a href={href("pools", one.resource_pool)}>{one.resource_pool}</a> },

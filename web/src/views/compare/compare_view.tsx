@@ -133,7 +133,7 @@ function comparedColumns(drawn: Drawn[], metrics: Metric[]): Column<Drawn>[] {
   return [
     { key: "trial", title: "Trial", isNumber: true, show: ({ trial }) => <a href={href("trials", trial.id)}>{trial.id}</a>, value: ({ trial }) => trial.id },
     { key: "experiment", title: "Experiment", isNumber: true, show: ({ trial }) => <a href={href("experiments", trial.experiment_id)}>{trial.experiment_id}</a>, value: ({ trial }) => trial.experiment_id },
-    { key: "state", title: "State", show: ({ trial }) => <Badge state={trial.state} /> },
+    { key: "state", title: "State", show: ({ trial }) => <Badge state={trial.condition} /> },
     ...(metrics.length > 1
       ? metrics.map((metric, n): Column<Drawn> => ({
           key: `latest ${metricTitle(metric)}`,

@@ -15,6 +15,7 @@ import { CodePart } from "../code/code_part";
 import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
 import { CurvesPart } from "./curves_part";
+import { FailuresPart } from "./failures_part";
 import { Steering } from "./steering";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
@@ -32,6 +33,14 @@ const TABS = [
   ["code", "Code"],
   ["history", "History"],
 ] as const;
+type TabList = readonly (readonly [name: string, title: string])[];
+
+/** The parts of an experiment. Failed trials have a part, which is the first one of a failed experiment. */
+function tabsOf({ condition, trials: { errored: failed } }: ExperimentWhole): TabList {
+  if (failed === 0) return TABS;
+  const failures = ["failures", `Failures (${failed})`] as const;
+  return condition === "failed" ? [failures, ...TABS] : [...TABS, failures];
+}
 
 export function ExperimentView({ id }: { id: number }) {
   const live = useLive(
@@ -53,7 +62,7 @@ export function ExperimentView({ id }: { id: number }) {
             <Facts experiment={experiment} />
             <Notes experiment={experiment} onDone={live.refresh} />
           </div>
-          <Tabs base={["experiments", id]} tabs={TABS} />
+          <Tabs base={["experiments", id]} tabs={tabsOf(experiment)} />
           <Part experiment={experiment} />
         </>
       )}
@@ -69,7 +78,10 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       <dt>Progress</dt>
       <dd>
         <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
-        {trials.running} running or waiting, {trials.errored} failed
+        {trials.running} running or waiting,{" "}
+        {trials.errored > 0
+          ? <a class="bad" href={href("experiments", experiment.id!, "failures")}>{trials.errored} failed</a>
+          : "0 failed"}
       </dd>
       <dt>Best {experiment.metric}</dt>
       <dd>
@@ -84,7 +96,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
         pool <a href={href("pools", experiment.resource_pool)}>{experiment.resource_pool}</a>, project{" "}
         <a href={experimentsLink(experiment.workspace, experiment.project)}>{experiment.workspace} / {experiment.project}</a>, by {experiment.user}
       </dd>
-      {experiment.state === "ACTIVE" && <Waiting experiment={experiment} />}
+      {experiment.state === "ACTIVE" && <Now experiment={experiment} />}
       <dt>When</dt>
       <dd><Period from={experiment.created_ms} until={experiment.ended_ms} /></dd>
       <dt>Cost</dt>
@@ -93,22 +105,26 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
   );
 }
 
-/** Why it does not have all the slots that it needs, as the queue of its pool says. */
-function Waiting({ experiment }: { experiment: ExperimentWhole }) {
+/** What an active experiment is doing, why trials wait, and when it is expected to end. */
+function Now({ experiment }: { experiment: ExperimentWhole }) {
   const { id, resource_pool: pool, trials } = experiment;
-  const { value: job } = useLive(
-    `job of ${id}`,
-    (signal) => get("/api/v1/jobs/{job_id}", { path: { job_id: String(id) }, signal }),
+  const { value: activity } = useLive(
+    `activity of ${id}`,
+    (signal) => get("/api/v1/experiments/{experiment_id}/activity", { path: { experiment_id: id! }, signal }),
     () => "moving",
     String(trials.running),
   );
-  if (!job?.waits) return null;
+  if (!activity) return null;
+  const { sentence, reason, waits_since_ms: since, expected_start_ms: start, expected_end_ms: end } = activity;
   return (
     <>
-      <dt>Waits</dt>
+      <dt>Now</dt>
       <dd>
-        {job.waits}{job.waits_since_ms !== null && <>, since <Moment ms={job.waits_since_ms} /></>};{" "}
-        <a href={`${href("jobs")}?pool=${encodeURIComponent(pool)}`}>job queue</a>
+        {sentence}
+        {reason && <>: {reason} (<a href={`${href("jobs")}?pool=${encodeURIComponent(pool)}`}>job queue</a>)</>}
+        {since !== null && <>, since <Moment ms={since} /></>}
+        {start !== null && <>; the next trial is expected to start <Moment ms={start} /></>}
+        {end !== null && <>; expected to end about <Moment ms={end} /></>}
       </dd>
     </>
   );
@@ -116,7 +132,8 @@ function Waiting({ experiment }: { experiment: ExperimentWhole }) {
 
 function Part({ experiment }: { experiment: ExperimentWhole }) {
   const who = useWho();
-  const tab = useTab(TABS);
+  const tab = useTab(tabsOf(experiment));
+  if (tab === "failures") return <FailuresPart experiment={experiment} />;
   if (tab === "trials") return <TrialsPart experiment={experiment} />;
   if (tab === "rungs") return <RungsPart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;

@@ -21,11 +21,11 @@ async function change({ experiment, onDone }: Props, body: Partial<Said>): Promi
 }
 
 export function Name(props: Props) {
-  const { id, name, state, user } = props.experiment;
+  const { id, name, condition, user } = props.experiment;
   const mayEdit = mayChange(useWho(), user);
   return (
     <InPlace of={`experiment ${id}`} name="name" value={name} mayEdit={mayEdit} isRequired reload={props.onDone} save={(text) => change(props, { name: text })}>
-      <Heading title={name || `Experiment ${id}`}><Badge state={state} /></Heading>
+      <Heading title={name || `Experiment ${id}`}><Badge state={condition} /></Heading>
     </InPlace>
   );
 }

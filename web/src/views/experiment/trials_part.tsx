@@ -42,7 +42,7 @@ function trialColumns(rows: Row[], metric: string): Column<Row>[] {
   }));
   return [
     { key: "id", title: "Trial", isNumber: true, show: ({ id }) => <a href={href("trials", id)}>{id}</a>, value: ({ id }) => id },
-    { key: "state", title: "State", show: ({ state }) => <Badge state={state} />, value: ({ state }) => state },
+    { key: "state", title: "State", show: ({ condition }) => <Badge state={condition} />, value: ({ condition }) => condition },
     { key: "best", title: `Best ${metric}`, isNumber: true, show: (trial) => numberText(trial.best_metric), value: (trial) => trial.best_metric },
     { key: "metric", title: "Latest", isNumber: true, show: (trial) => numberText(trial.metric), value: (trial) => trial.metric },
     { key: "steps", title: "Steps", isNumber: true, show: stepsText, value: (trial) => trial.steps_completed },

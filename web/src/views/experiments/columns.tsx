@@ -3,7 +3,7 @@
 import type { Schemas } from "../../api/client";
 import { dollarsText, numberText } from "../../parts/format";
 import { Labels } from "../../parts/labels";
-import { Badge, Moment, Progress } from "../../parts/status";
+import { ExperimentState, Moment, Progress } from "../../parts/status";
 import type { Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { experimentsLink } from "../projects/projects_view";
@@ -16,7 +16,7 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "id", title: "Id", isNumber: true, order: "id", show: (one) => <a href={href("experiments", one.id!)}>{one.id}</a> },
   { key: "name", title: "Name", order: "name", show: (one) => <a href={href("experiments", one.id!)} title={one.name.slice(0, 1000)}>{one.name || "–"}</a> },
   { key: "labels", title: "Labels", show: (one) => <Labels labels={one.labels} /> },
-  { key: "state", title: "State", order: "state", show: (one) => <Badge state={one.state} /> },
+  { key: "state", title: "State", order: "state", show: (one) => <ExperimentState experiment={one} /> },
   { key: "progress", title: "Progress", order: "progress", show: (one) => <Progress value={one.progress} /> },
   { key: "trials", title: "Trials", isNumber: true, show: (one) => `${one.trials.completed}/${one.trials.requested}` },
   { key: "best", title: "Best", isNumber: true, order: "metric", show: (one) => <span title={one.metric}>{numberText(one.best_metric)}</span> },

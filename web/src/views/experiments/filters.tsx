@@ -4,13 +4,13 @@ import { ArchivedField, ClearButton, SearchField, WordFields } from "../../parts
 import { setQuery, useRoute } from "../../shell/router";
 import { GroupField } from "../projects/group_field";
 
-export const FILTERS = ["name", "label", "user", "workspace", "project", "metadata", "state", "archived"] as const;
+export const FILTERS = ["name", "label", "user", "workspace", "project", "metadata", "state", "has_failed_trials", "archived"] as const;
 
-const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
+const STATES = ["running", "queued", "paused", "finished", "canceled", "failed"];
 
 /** Of several states each is shown; of none, all are. */
 export function StateButtons({ states = STATES }: { states?: string[] }) {
-  const chosen = (useRoute().query.get("state") ?? "").toUpperCase().split(",").filter(Boolean);
+  const chosen = (useRoute().query.get("state") ?? "").split(",").filter(Boolean);
   const toggle = (state: string) =>
     setQuery({ state: (chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state]).join(",") });
   return (
@@ -19,6 +19,18 @@ export function StateButtons({ states = STATES }: { states?: string[] }) {
       {[...new Set([...states, ...chosen])].map((state) => (
         <button key={state} type="button" aria-pressed={chosen.includes(state)} onClick={() => toggle(state)}>{state}</button>
       ))}
+    </span>
+  );
+}
+
+/** Narrow the list to experiments with failed trials, whatever their own states are. */
+function FailedTrialsButton() {
+  const isPressed = useRoute().query.get("has_failed_trials") === "true";
+  return (
+    <span class="states">
+      <button type="button" aria-pressed={isPressed} onClick={() => setQuery({ has_failed_trials: isPressed ? null : "true" })}>
+        with failed trials
+      </button>
     </span>
   );
 }
@@ -33,6 +45,7 @@ export function Filters() {
         onChange={(project) => setQuery({ project })} />
       <SearchField name="metadata" title="Metadata, key=value" />
       <StateButtons />
+      <FailedTrialsButton />
       <ArchivedField />
       <ClearButton names={FILTERS} />
     </form>

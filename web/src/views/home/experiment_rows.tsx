@@ -18,7 +18,7 @@ export function ExperimentRows({ items }: { items: Experiment[] }) {
             <a href={href("experiments", one.id!)}>{one.name || `experiment ${one.id}`}</a>{" "}
             <span class="quiet">{one.id} · {one.user} · {one.workspace} / {one.project}</span>
           </span>
-          <span class="row-state">{one.ended_ms ? <Badge state={one.state} /> : <Progress value={one.progress} />}</span>
+          <span class="row-state">{one.ended_ms ? <Badge state={one.condition} /> : <Progress value={one.progress} />}</span>
           <span class="row-text">{sentence(one)}</span>
           <span class="row-time quiet"><Moment ms={one.ended_ms ?? one.created_ms} /></span>
         </li>
@@ -29,7 +29,7 @@ export function ExperimentRows({ items }: { items: Experiment[] }) {
 
 /** What there is to say of an experiment: how it fails, or its trials and best result. */
 function sentence(one: Experiment) {
-  if (one.state === "ERROR" && one.message) return <span class="bad" title={one.message}>{shortText(one.message, MESSAGE_MAX)}</span>;
+  if (one.condition === "failed" && one.message) return <span class="bad" title={one.message}>{shortText(one.message, MESSAGE_MAX)}</span>;
   const { running, completed, errored, requested } = one.trials;
   const parts = [
     `${completed} of ${countText(requested, "trial")} done`,
@@ -39,7 +39,7 @@ function sentence(one: Experiment) {
   return (
     <>
       {parts.join(", ")}
-      {errored > 0 && <>, <a class="bad" href={href("experiments", one.id!, "trials")}>{errored} failed</a></>}
+      {errored > 0 && <>, <a class="bad" href={href("experiments", one.id!, "failures")}>{errored} failed</a></>}
       {one.best_metric !== null && one.best_metric !== undefined && (
         <>; {one.smaller_is_better ? "lowest" : "highest"} {one.metric} <strong>{numberText(one.best_metric)}</strong></>
       )}

@@ -14,7 +14,6 @@ import { ManageJob } from "./manage_job";
 
 // As many as one answer has room for, with reasons of some length.
 const PAGE = 200;
-const TYPES: Record<Job["type"], string> = { TYPE_EXPERIMENT: "experiment", TYPE_COMMAND: "command", TYPE_NOTEBOOK: "notebook", TYPE_SHELL: "shell" };
 
 export function JobsView() {
   const { query } = useRoute();
@@ -82,8 +81,8 @@ function jobColumns(
   return [
     { key: "place", title: "#", isNumber: true, show: ({ job_id: id }) => places.get(id)! + 1 },
     { key: "name", title: "Job", show: (job) => <a href={jobLink(job)} title={job.name.slice(0, 1000)}>{job.experiment_id}: {job.name}</a> },
-    { key: "type", title: "Type", show: ({ type }) => TYPES[type] },
-    { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
+    { key: "type", title: "Type", show: ({ kind }) => kind },
+    { key: "state", title: "State", show: ({ condition }) => <Badge state={condition} /> },
     { key: "slots", title: "Slots held", isNumber: true, show: (job) => `${job.allocated_slots} of ${job.requested_slots}` },
     ...(scheduler === "priority" ? [priority] : scheduler === "fair_share" ? [weight] : []),
     {
@@ -118,6 +117,6 @@ function jobColumns(
 }
 
 /** The address of what a job is of. */
-function jobLink({ type, experiment_id: id }: Job): string {
-  return href(type === "TYPE_EXPERIMENT" ? "experiments" : "commands", id);
+function jobLink({ kind, experiment_id: id }: Job): string {
+  return href(kind === "experiment" ? "experiments" : "commands", id);
 }

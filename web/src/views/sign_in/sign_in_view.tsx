@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { isElsewhere } from "../../api/place";
-import { keepSession } from "../../api/session";
+import { keepSession, takePlace } from "../../api/session";
 import { messageOf } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 
@@ -26,7 +26,7 @@ export function SignInView({ code }: { code: string }) {
   useEffect(() => {
     if (!code) return;
     // The code is gone from the address, and from the browser's history, before it is used.
-    history.replaceState(null, "", "#/home");
+    history.replaceState(null, "", takePlace());
     void open({ code }).finally(() => window.dispatchEvent(new HashChangeEvent("hashchange")));
   }, [code]);
 

@@ -55,7 +55,7 @@ function LoadedTrial({ trial, onDone }: LoadedProps) {
       <p class="crumbs">
         <a href={href("experiments")}>Experiments</a> / <a href={href("experiments", trial.experiment_id)}>experiment {trial.experiment_id}</a> / trial {id}
       </p>
-      <Heading title={`Trial ${id}`}><Badge state={trial.state} /></Heading>
+      <Heading title={`Trial ${id}`}><Badge state={trial.condition} /></Heading>
       <Tools trial={trial} right={right} onDone={onDone} />
       <div class="split">
         <Facts trial={trial} />
@@ -118,8 +118,8 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
-      {trial.ended_ms === null && <><dt>Runs on</dt><dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "no machine"}</dd></>}
-      <dt>Restarts</dt>
+      {trial.allocation && <><dt>Runs on</dt><dd>{places?.join(", ") || "no agent yet"}</dd></>}
+      <dt>Failures</dt>
       <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
         <div class="pair" key={loss.time_ms}><dt>Lost</dt><dd><Moment ms={loss.time_ms} /> {loss.agent_id}: {loss.cause}</dd></div>

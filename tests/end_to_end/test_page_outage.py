@@ -1,0 +1,103 @@
+"""The web page during an outage of the cluster, and failed trials on the page."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.emulators.server import free_port
+from tests.end_to_end.browser import Browser, open_window
+from tests.end_to_end.laptop import Laptop, start_cluster
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import PATIENCE
+
+# The page promises two seconds; the test also waits for the browser.
+NOTICE_SECONDS_MAX = 2.5 * PATIENCE
+BROKEN = "print('the last words')\nraise ValueError('no such data')\n"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """Yield a cluster whose only experiment has failed, on a port that no other cluster takes."""
+    folder = tmp_path_factory.mktemp("outage")
+    with start_cluster(folder, 1) as one:
+        one.run("down")
+        one.run("up", "--slots", 1, "--port", free_port())
+        searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+        config, model = write_model(
+            folder,
+            name="broken",
+            entrypoint="python broken.py",
+            max_restarts=0,
+            searcher=searcher,
+            hyperparameters={},
+        )
+        (model / "broken.py").write_text(BROKEN)
+        one.run("create", config, model)
+        one.run("wait", 1, code=1)
+        yield one
+
+
+@pytest.fixture
+def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
+    with open_window(chromium, laptop) as window:
+        window.sign_in()
+        yield window
+
+
+def test_failed_trials_are_a_click_from_the_end_of_their_log(browser: Browser) -> None:
+    window = browser.window
+    window.get_by_role("button", name="with failed trials").click()
+    window.get_by_role("link", name="1 failed", exact=True).click()
+    browser.see("broken")
+    failure = window.get_by_role("region", name="failure of trial 1")
+    failure.get_by_text("ValueError: no such data").first.wait_for()
+    browser.check_view(1280)
+    window.get_by_role("link", name="Whole log of trial 1").click()
+    browser.see("Trial 1")
+    window.get_by_role("log").get_by_text("the last words").wait_for()
+
+
+def test_outage_shows_a_bar_and_views_recover(browser: Browser, laptop: Laptop) -> None:
+    window = browser.window
+    bar = window.get_by_text("Reconnecting")
+    record = laptop.record()
+    os.kill(record["pid"], signal.SIGKILL)
+    began = time.monotonic()
+    bar.wait_for()
+    assert time.monotonic() - began < NOTICE_SECONDS_MAX
+    assert browser.serious_findings() == []
+    # A view that is opened during the outage loads afterwards, and the list is still shown.
+    window.get_by_role("table", name="experiments").wait_for()
+    window.evaluate("location.hash = '#/trials/1/logs'")
+    assert window.get_by_role("log").count() == 0
+    laptop.run("up")
+    assert laptop.record()["url"] == record["url"]
+    bar.wait_for(state="detached")
+    window.get_by_role("log").get_by_text("the last words").wait_for()
+    for _ in range(2):
+        laptop.run("down")
+        bar.wait_for()
+        laptop.run("up")
+        assert laptop.record()["url"] == record["url"]
+        bar.wait_for(state="detached")
+    assert browser.faults == []
+
+
+def test_sign_in_returns_to_the_view_of_the_expired_session(
+    browser: Browser, laptop: Laptop
+) -> None:
+    browser.go("trials/1/history", "Trial 1")
+    # The page asks the cluster with a session that does not exist.
+    browser.window.evaluate("localStorage.setItem('detcloud.session-key', 'expired')")
+    browser.window.reload()
+    browser.see("Sign in to detcloud")
+    link = laptop.run("open", "--no-browser").stdout.strip()
+    browser.window.goto(link)
+    browser.see("Trial 1")
+    assert browser.address().endswith("#/trials/1/history")
