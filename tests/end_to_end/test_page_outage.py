@@ -47,6 +47,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
     with open_window(chromium, laptop) as window:
         window.sign_in()
+        window.go("experiments", "Experiments")
         yield window
 
 
