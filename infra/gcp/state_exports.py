@@ -69,9 +69,14 @@ def find_export(buckets: GcsBuckets, source: str) -> StateExport:
     return StateExport(bucket, max(folders))
 
 
-def create_database(names: Names, api: GoogleApi, database: str) -> str:
-    """Start the creation of an empty database, and return Google's operation. Raise GoogleError."""
-    body = {"locationId": names.region, "type": "FIRESTORE_NATIVE"}
+def create_database(names: Names, api: GoogleApi, database: str, kms_key: str) -> str:
+    """Start the creation of an empty database, and return Google's operation. Raise GoogleError.
+
+    `kms_key` encrypts the database; empty for Google's own keys.
+    """
+    body: dict[str, Any] = {"locationId": names.region, "type": "FIRESTORE_NATIVE"}
+    if kms_key:
+        body["cmekConfig"] = {"kmsKeyName": kms_key}
     url = f"{FIRESTORE}/projects/{names.project}/databases?databaseId={database}"
     return str(api.call("POST", url, body)["name"])
 

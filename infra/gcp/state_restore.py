@@ -284,7 +284,8 @@ class _Cluster:
         name = temporary_database(self.database, export.url)
         with self.steps.step(f"importing into the temporary database {name}"):
             if read_database(names, self.api, name) is None:
-                self._wait(name, create_database(names, self.api, name))
+                key = self.settings.kms_key
+                self._wait(name, create_database(names, self.api, name, key))
             self._wait(name, "")
             operations = self.api.call("GET", f"{database_url(names, name)}/operations")
             if export.url not in imported_urls(operations):
