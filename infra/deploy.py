@@ -10,6 +10,7 @@
     prune    delete versions of functions that no rollback needs
     destroy  drain, and then remove the stack
     restore  restore the cluster's state from a moment, a backup or an export
+    objects  restore lost objects of the stack's buckets
     verify   make a call of the self-test of a deployed cluster
     export   write the stack as Terraform's JSON, with the functions' archives
 
@@ -319,6 +320,16 @@ def _restore(program: StackProgram, options: argparse.Namespace) -> Answer:
     return asdict(program.restore(options.team, config, request, _print_progress))
 
 
+def _restore_objects(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Restore lost objects of the buckets, and return `objects` and `checkpoints` of the report.
+
+    With --time, restore the content of this moment. Raise RestoreFailed and SettingsInvalid.
+    """
+    moment = parse_time(options.time) if options.time else None
+    config = _completed_config(program, options)
+    return asdict(program.restore_objects(options.team, config, moment, _print_progress))
+
+
 def _verify(program: StackProgram, options: argparse.Namespace) -> Answer:
     """Run the part --part of the self-test of a deployed cluster, and return the part's result.
 
@@ -464,6 +475,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "trust": _trust,
     "drain": _drain,
     "restore": _restore,
+    "objects": _restore_objects,
     "rollback": _rollback,
     "prune": _prune,
     "destroy": _destroy,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from infra.engine import DeployFailed
 from infra.findings import Unknown
-from infra.stack_program import Progress, StackProgram, Store
+from infra.stack_program import BUCKET, Progress, StackProgram, Store
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def needs_refresh(
         raise DeployFailed(_describe_loss(lost, choice.cloud, team))
     for store in lost:
         progress(f"the {store.kind} {store.name} is lost and will be created again, empty")
+    if any(store.kind == BUCKET for store in lost):
+        progress(
+            "after this deployment, restore the objects from the copies, and list the lost "
+            f"checkpoints: `{_objects_command(choice.cloud, team)}`"
+        )
     changed = [store for store in stores if store.exists and store.trouble]
     for store in changed:
         progress(f"the {store.kind} {store.name}: {store.trouble}")
@@ -79,5 +84,11 @@ def _describe_loss(lost: Sequence[Store], cloud: str, team: str) -> str:
         f"{names} had been deployed and no longer exists, so nothing was deployed: a deployment "
         "would create an empty replacement, and the cluster would lose its state. `detcloud deploy "
         f"restore {cloud} --team {team}` restores a table or database from a backup "
-        "(docs/recovery.md). `--new-stores` creates what is lost again, empty"
+        "(docs/recovery.md). `--new-stores` creates what is lost again, empty; then "
+        f"`{_objects_command(cloud, team)}` restores the objects of buckets from copies"
     )
+
+
+def _objects_command(cloud: str, team: str) -> str:
+    """Return the command that restores lost objects."""
+    return f"detcloud deploy restore {cloud} --team {team} --objects"

@@ -40,6 +40,30 @@ class RestoreReport:
     """Whether the store is a new one, which a deployment must connect to the functions."""
 
 
+@dataclass(frozen=True)
+class FilesReport:
+    """The outcome of a restore of checkpoint files."""
+
+    intact: int
+    """The checkpoints with all files before."""
+    restored: tuple[str, ...]
+    """The folders of the checkpoints that have all files again."""
+    files: int
+    """The number of restored files."""
+    lost: tuple[str, ...]
+    """The folders of the checkpoints that still lack files."""
+
+
+@dataclass(frozen=True)
+class ObjectsReport:
+    """The outcome of a restore of objects."""
+
+    checkpoints: FilesReport
+    """The checkpoints that the state names."""
+    objects: int
+    """The restored objects of code, logs and metrics."""
+
+
 @dataclass
 class Steps:
     """The progress of a restore. Each step is reported with the duration in seconds."""

@@ -3,17 +3,20 @@
 A stack is a Pulumi program, with checks of the configuration and further operations.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from infra.findings import Finding, Unknown
-from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest
+from infra.restoration import ObjectsReport, RestoreFailed, RestoreReport, RestoreRequest
 from infra.terraform.provider import TerraformProvider
 from infra.verification import StackVerifier
 
 # Pulumi's project; names of settings begin with `detcloud:`.
 PROJECT = "detcloud"
+# The kind of a store that is a bucket.
+BUCKET = "bucket"
 # The setting for remote accounts, and the stack's output with the deployed value.
 REMOTE_SETTING = "otherClouds"
 
@@ -83,6 +86,18 @@ class RollbackFailed(Exception):
     """Functions could not be moved to another deployment; the message is for users."""
 
 
+def lacking_functions(
+    cloud: str, team: str, lacking: Sequence[str], deployment: str
+) -> RollbackFailed:
+    """Return the error about functions without a version of the deployment to roll back to."""
+    return RollbackFailed(
+        f"the deployment {deployment} has no version of {', '.join(lacking)}, so nothing was "
+        "rolled back: its release does not have the function, or the version was deleted. To run "
+        "an earlier release, install it with `pip install detcloud==VERSION`, and run `detcloud "
+        f"deploy {cloud} --team {team}`"
+    )
+
+
 class PruneFailed(Exception):
     """Old versions of functions could not all be removed; the message is for users."""
 
@@ -133,6 +148,13 @@ def _refuse_restore(
 ) -> RestoreReport:
     """Raise RestoreFailed, for a cloud without restores."""
     raise RestoreFailed(f"the state of {team} cannot be restored in this cloud")
+
+
+def _refuse_objects(
+    team: str, config: Mapping[str, object], moment: datetime | None, progress: Progress
+) -> ObjectsReport:
+    """Raise RestoreFailed, for a cloud without restores."""
+    raise RestoreFailed(f"the objects of {team} cannot be restored in this cloud")
 
 
 @dataclass(frozen=True)
@@ -219,6 +241,14 @@ class StackProgram:
     """Restores the cluster's state, and starts the functions again. Raises RestoreFailed.
 
     A call after a crash or an error continues.
+    """
+    restore_objects: Callable[
+        [str, Mapping[str, object], datetime | None, Progress], ObjectsReport
+    ] = _refuse_objects
+    """Restores lost objects of the stack's buckets: code, logs, metrics and checkpoint files.
+
+    With a time, versions of this time. The functions run meanwhile. Raises RestoreFailed. A call
+    after a crash or an error continues.
     """
     restore_policy: Callable[[str, Mapping[str, object]], str] = lambda team, config: ""
     """Returns the permissions that a restore needs in addition to those of the deployer."""

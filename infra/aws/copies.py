@@ -11,14 +11,12 @@ from typing import Any, Final
 import pulumi_aws as aws
 
 from infra.aws import policies
-from infra.aws.copy_policies import exports, replicated_buckets, replication
-from infra.aws.copy_settings import STATE_DAYS, Copies
+from infra.aws.copy_policies import exports, replication
 from infra.aws.policy_statements import Document
 from infra.aws.private_buckets import make_private_bucket, require_tls
 from infra.aws.scope import Scope
+from infra.copy_settings import STATE_DAYS, VERSION_DAYS, Copies
 
-# A version of a deleted or replaced object is kept for these days in both regions.
-VERSION_DAYS: Final = 1
 EXPORT: Final = "arn:aws:scheduler:::aws-sdk:dynamodb:exportTableToPointInTime"
 
 
@@ -37,7 +35,7 @@ def make_copies(
     state = _make_bucket(scope, copies, "state-copy", names.state_copy, _expiry(STATE_DAYS))
     _schedule_exports(scope, copies, state, dead_letters)
     role = _make_role(scope, "copies", "s3.amazonaws.com", replication(names, copies))
-    for name in replicated_buckets(copies):
+    for name in copies.buckets:
         _replicate(scope, copies, name, buckets[name], versionings[name], role)
 
 

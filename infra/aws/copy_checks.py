@@ -8,11 +8,11 @@ from typing import Final
 import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
-from infra.aws.copy_settings import STATE_DAYS, Copies
 from infra.aws.exports import find_export
 from infra.aws.names import Names
 from infra.aws.settings import Settings
 from infra.aws.stores import describe_table
+from infra.copy_settings import STATE_DAYS, Copies
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.restoration import RestoreFailed
 

@@ -1,18 +1,13 @@
 """Permissions of the services that copy a stack into another region, as plain data. Pure."""
 
-from infra.aws.copy_settings import Copies
 from infra.aws.names import Names, bucket_arn
 from infra.aws.policy_statements import Document, make_document, make_statement
-
-
-def replicated_buckets(copies: Copies) -> tuple[str, ...]:
-    """Return the names of the stack's buckets that are replicated."""
-    return ("objects", "checkpoints") if copies.checkpoints else ("objects",)
+from infra.copy_settings import Copies
 
 
 def replication(names: Names, copies: Copies) -> Document:
     """Return the permissions of S3's replication: read both buckets' objects, write the copies."""
-    pairs = {name: names.copy(name) for name in replicated_buckets(copies)}
+    pairs = {name: names.copy(name) for name in copies.buckets}
     own = [bucket_arn(getattr(names, name)) for name in pairs]
     return make_document(
         make_statement("Buckets", ["s3:GetReplicationConfiguration", "s3:ListBucket"], own),

@@ -3,7 +3,6 @@
 All names contain the cluster's name, so that the stacks of two teams in one account never collide.
 """
 
-import re
 from dataclasses import dataclass
 
 FUNCTIONS = ("api", "advance", "tick", "wake", "spot_notice", "checkpoint_gc", "suggest")
@@ -141,12 +140,3 @@ class Names:
 def bucket_arn(bucket: str) -> str:
     """Return the ARN of a bucket, or with `bucket` like `NAME/PREFIX*` of objects in a bucket."""
     return f"arn:aws:s3:::{bucket}"
-
-
-def sibling_bucket(state_copy: str, bucket: str) -> str:
-    """Return the name of a bucket's copy, derived from the name `state_copy` of an exports' bucket.
-
-    `bucket` is `objects` or `checkpoints`. Return "" if `state_copy` is no name of `Names`.
-    """
-    found = re.fullmatch(r"(detcloud-[a-z0-9-]+)-state-([0-9]{12})-copy", state_copy)
-    return f"{found[1]}-{bucket}-{found[2]}-copy" if found else ""

@@ -1,78 +1,90 @@
-"""Copies of objects between buckets: from the copy in another region into the bucket of a stack."""
+"""Objects of S3's buckets and versions of objects, for restores."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
 from infra.aws.instance_ends import error_code
+from infra.bucket_objects import NoBucket, ObjectVersion
 
 # S3 copies at most 5 GB in a single request.
 SINGLE_BYTES_MAX: Final = 5 * 10**9
 PART_BYTES: Final = 10**9
-_AT_ONCE: Final = 8
 _MISSING: Final = frozenset({"404", "NoSuchBucket"})
 
 
-@dataclass(frozen=True)
-class ObjectsCopied:
-    """The numbers of a copy."""
+class S3Buckets:
+    """The buckets that the deployer may read. S3 itself copies objects."""
 
-    copied: int
-    """The objects that were missing or different."""
-    unchanged: int
-    """The objects that existed already with the same size."""
+    def __init__(self, clients: Clients) -> None:
+        self._s3 = clients("s3")
+
+    def objects(self, bucket: str, prefix: str = "") -> Iterator[ObjectVersion]:
+        """Yield the current objects below a prefix. Raise NoBucket and the SDK's errors."""
+        with _translate(bucket):
+            pages = self._s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                for content in page.get("Contents", ()):
+                    yield ObjectVersion(content["Key"], "", content["Size"])
+
+    def versions(self, bucket: str, prefix: str = "") -> Iterator[ObjectVersion]:
+        """Yield all versions below a prefix. Raise NoBucket and the SDK's errors.
+
+        A version ends when the next version or a delete marker was written.
+        """
+        written: dict[str, list[tuple[datetime, dict[str, Any]]]] = defaultdict(list)
+        with _translate(bucket):
+            pages = self._s3.get_paginator("list_object_versions")
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                for entry in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
+                    written[entry["Key"]].append((entry["LastModified"], entry))
+        for key, entries in written.items():
+            # The current entry is the last of several writes in a second.
+            entries.sort(key=lambda pair: (pair[0], bool(pair[1].get("IsLatest"))))
+            ends = [*(time for time, _ in entries[1:]), None]
+            for (time, entry), ended in zip(entries, ends, strict=True):
+                if "Size" in entry:
+                    yield ObjectVersion(key, entry["VersionId"], entry["Size"], time, ended)
+
+    def copy(self, source: str, found: ObjectVersion, target: str) -> None:
+        """Copy a version to another bucket. Raise NoBucket and the SDK's errors."""
+        with _translate(target):
+            _copy_object(self._s3, source, found, target)
 
 
-def copy_objects(clients: Clients, source: str, target: str) -> ObjectsCopied | None:
-    """Copy all objects of the bucket `source` that `target` lacks or has with another size.
-
-    Objects are copied by S3 itself. No object is deleted. A repeated call continues. Return None if
-    `source` does not exist. Raise the SDK's errors.
-    """
+@contextmanager
+def _translate(bucket: str) -> Iterator[None]:
+    """Raise NoBucket instead of S3's error about a missing bucket."""
     try:
-        sizes = dict(_list_sizes(clients, source))
+        yield
     except sdk.ClientError as error:
         if error_code(error) not in _MISSING:
             raise
-        return None
-    present = dict(_list_sizes(clients, target))
-    missing = [key for key, size in sizes.items() if present.get(key) != size]
-    s3 = clients("s3")
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        copy = partial(_copy_object, s3, source, target)
-        for _ in pool.map(copy, missing, (sizes[key] for key in missing)):
-            pass
-    return ObjectsCopied(len(missing), len(sizes) - len(missing))
+        raise NoBucket(bucket) from None
 
 
-def _list_sizes(clients: Clients, bucket: str) -> Iterator[tuple[str, int]]:
-    """Yield the key and the size of each object of a bucket. Raise the SDK's errors."""
-    pages = clients("s3").get_paginator("list_objects_v2")
-    for page in pages.paginate(Bucket=bucket):
-        for content in page.get("Contents", ()):
-            yield content["Key"], content["Size"]
-
-
-def _copy_object(s3: Any, source: str, target: str, key: str, size: int) -> None:
-    """Copy an object of `size` bytes; large objects are copied in parts. Raise the SDK's errors.
+def _copy_object(s3: Any, source: str, found: ObjectVersion, target: str) -> None:
+    """Copy an object; large objects are copied in parts. Raise the SDK's errors.
 
     After an error, no unfinished upload is left.
     """
-    place = {"Bucket": source, "Key": key}
-    if size <= SINGLE_BYTES_MAX:
-        s3.copy_object(Bucket=target, Key=key, CopySource=place)
+    place = {"Bucket": source, "Key": found.key}
+    if found.version:
+        place["VersionId"] = found.version
+    if found.size <= SINGLE_BYTES_MAX:
+        s3.copy_object(Bucket=target, Key=found.key, CopySource=place)
         return
-    upload = s3.create_multipart_upload(Bucket=target, Key=key)["UploadId"]
-    named = {"Bucket": target, "Key": key, "UploadId": upload}
+    upload = s3.create_multipart_upload(Bucket=target, Key=found.key)["UploadId"]
+    named = {"Bucket": target, "Key": found.key, "UploadId": upload}
     try:
         parts = []
-        for number, first in enumerate(range(0, size, PART_BYTES), 1):
-            span = f"bytes={first}-{min(first + PART_BYTES, size) - 1}"
+        for number, first in enumerate(range(0, found.size, PART_BYTES), 1):
+            span = f"bytes={first}-{min(first + PART_BYTES, found.size) - 1}"
             answer = s3.upload_part_copy(
                 **named, PartNumber=number, CopySource=place, CopySourceRange=span
             )

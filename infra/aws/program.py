@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from infra.program_checks import (
 )
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
-from infra.restoration import RestoreReport, RestoreRequest
+from infra.restoration import ObjectsReport, RestoreReport, RestoreRequest
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -290,6 +291,18 @@ def restore(
     return state_restore.restore(settings, aws_clients(settings.region), request, progress)
 
 
+def restore_lost_objects(
+    team: str, stack_config: Mapping[str, object], moment: datetime | None, progress: Progress
+) -> ObjectsReport:
+    """Restore the lost objects of the team's buckets.
+
+    Raise RestoreFailed, after which the same call continues, and SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    clients = aws_clients(settings.region)
+    return state_restore.restore_lost_objects(settings, clients, moment, progress)
+
+
 def restore_policy(team: str, stack_config: Mapping[str, object]) -> str:
     """Return the IAM policy that a restore needs besides the deployer's. Raise SettingsInvalid."""
     return make_restore_policy(_read_settings(team, stack_config))
@@ -347,5 +360,6 @@ PROGRAM = StackProgram(
     launch_policy=launch_policy,
     read_stores=read_stores,
     restore=restore,
+    restore_objects=restore_lost_objects,
     restore_policy=restore_policy,
 )

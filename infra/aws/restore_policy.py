@@ -42,13 +42,15 @@ _ANYWHERE: Final = (
     "dynamodb:ListTables",
     "lambda:ListEventSourceMappings",
 )
-_READ: Final = ("s3:GetObject", "s3:GetObjectTagging", "s3:ListBucket")
-_WRITE: Final = (
-    "s3:AbortMultipartUpload",
+_READ: Final = (
+    "s3:GetObject",
+    "s3:GetObjectTagging",
+    "s3:GetObjectVersion",
+    "s3:GetObjectVersionTagging",
     "s3:ListBucket",
-    "s3:PutObject",
-    "s3:PutObjectTagging",
+    "s3:ListBucketVersions",
 )
+_WRITE: Final = ("s3:AbortMultipartUpload", "s3:PutObject", "s3:PutObjectTagging")
 
 
 def restore_document(settings: Settings) -> Document:
@@ -79,7 +81,7 @@ def restore_document(settings: Settings) -> Document:
         make_statement("Copies", list(_READ), copies),
         make_statement(
             "Objects",
-            list(_WRITE),
+            [*_READ, *_WRITE],
             [
                 bucket_arn(f"{bucket}{below}")
                 for bucket in (names.objects, names.checkpoints)

@@ -13,7 +13,7 @@ import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
 from infra.aws.names import FUNCTIONS, LIVE, Names
-from infra.stack_program import FunctionMove, Progress, RollbackFailed
+from infra.stack_program import FunctionMove, Progress, RollbackFailed, lacking_functions
 
 _UNPUBLISHED = "$LATEST"
 # The alias of this function decides which deployment counts as running.
@@ -57,7 +57,7 @@ def move_functions(
     try:
         found = {name: read_versions(names, clients, name) for name in FUNCTIONS}
         target = _newest(found) if forward else _deployment_before(found)
-        _refuse_incomplete(found, target)
+        _refuse_incomplete(names, found, target)
         order = [*(name for name in FUNCTIONS if name != _LAST), _LAST]
         return [_move(names, clients, name, found[name], target, progress) for name in order]
     except (sdk.ClientError, sdk.BotoCoreError) as error:
@@ -119,7 +119,7 @@ def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
     return max(earlier, key=lambda name: earlier[name])
 
 
-def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> None:
+def _refuse_incomplete(names: Names, found: Mapping[str, FunctionVersions], target: str) -> None:
     """Raise RollbackFailed if a function has no version of the deployment `target`."""
     lacking = sorted(
         name
@@ -127,10 +127,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> No
         if target not in function_versions.by_deployment
     )
     if lacking:
-        raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target!r} cannot be found, so nothing was "
-            "rolled back: deploy the release that you want instead"
-        )
+        raise lacking_functions("aws", names.team, lacking, repr(target))
 
 
 def _move(

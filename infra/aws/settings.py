@@ -13,8 +13,8 @@ from infra import machine_network
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.aws import company_settings as company
 from infra.aws import copy_settings, trial_settings
-from infra.aws.copy_settings import Copies
 from infra.aws.names import Names
+from infra.copy_settings import Copies
 from infra.data_buckets import DataBucket
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds

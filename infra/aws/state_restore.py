@@ -11,6 +11,7 @@ unfinished restore, and so does a table that was restored from a backup and lack
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,7 @@ from infra.aws.account_facts import Clients
 from infra.aws.exports import find_export, read_export
 from infra.aws.function_stops import start_functions, stop_functions
 from infra.aws.item_store import TableItems, counter_value
-from infra.aws.names import sibling_bucket
-from infra.aws.object_copies import copy_objects
+from infra.aws.object_copies import S3Buckets
 from infra.aws.settings import Settings
 from infra.aws.stores import describe_table
 from infra.aws.table_sources import (
@@ -35,7 +35,20 @@ from infra.aws.table_sources import (
     wait_for_table,
 )
 from infra.drain_clock import Clock
-from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest, Steps, show_time
+from infra.restoration import (
+    ObjectsReport,
+    RestoreFailed,
+    RestoreReport,
+    RestoreRequest,
+    Steps,
+    show_time,
+)
+from infra.restored_objects import (
+    StackBuckets,
+    copy_siblings,
+    restore_named_files,
+    restore_objects,
+)
 from infra.restored_state import (
     NOTHING_COPIED,
     OpenTable,
@@ -85,6 +98,34 @@ def restore(
         ) from None
 
 
+def restore_lost_objects(
+    settings: Settings,
+    clients: Clients,
+    moment: datetime | None,
+    progress: Progress,
+    open_table: OpenTable | None = None,
+) -> ObjectsReport:
+    """Restore the lost objects of a stack's buckets, while the functions run.
+
+    Raise RestoreFailed if a bucket of the stack does not exist, AWS refused a call, or the state
+    cannot be read. Then the same call continues.
+    """
+    open_table = open_table or partial(_open_table, settings.region)
+    try:
+        with open_table(settings.names.cluster) as table:
+            names = bucket_names(settings)
+            return restore_objects(S3Buckets(clients), names, table, moment, Steps(progress))
+    except (sdk.ClientError, sdk.BotoCoreError) as error:
+        raise RestoreFailed(f"AWS refused a request; try again, which continues: {error}") from None
+
+
+def bucket_names(settings: Settings) -> StackBuckets:
+    """Return the names of the buckets and copies of a stack."""
+    names, copies = settings.names, settings.copies
+    copied = {name: names.copy(name) for name in copies.buckets} if copies else {}
+    return StackBuckets(names.objects, names.checkpoints, copied)
+
+
 def temporary_table(cluster: str, label: str) -> str:
     """Return the name of the temporary table for the source with a label."""
     return f"{cluster}-restoring-{label}"
@@ -119,7 +160,9 @@ class _Cluster:
                 items = sum(1 for _ in read_export(self.clients, export))
             self.progress(count_text(items, "row"))
             wait_until_quiet(self.steps, self._stop(), "runs")
-            self._copy_buckets(export.bucket)
+            own = self.settings.names
+            targets = {"objects": own.objects, "checkpoints": own.checkpoints}
+            copy_siblings(S3Buckets(self.clients), export.bucket, targets, self.steps)
             copied = self._copy(read_export(self.clients, export))
             return self._finish(copied, is_new_store=False)
         source = self._choose_source(request)
@@ -245,29 +288,6 @@ class _Cluster:
         self.progress(copy_text(copied))
         return copied
 
-    def _copy_buckets(self, state_copy: str) -> None:
-        """Copy the objects of the copies of buckets into the stack's buckets.
-
-        The name of a copy follows from `state_copy`, the name of the bucket of exports. Report a
-        warning if `state_copy` is no name of the setting `copies`, and copy nothing.
-        """
-        names = self.settings.names
-        for name, target in (("objects", names.objects), ("checkpoints", names.checkpoints)):
-            source = sibling_bucket(state_copy, name)
-            if not source:
-                self.progress(
-                    f"warning: {state_copy} is no bucket of detcloud:copies; copy the objects of "
-                    f"the former bucket of {name} into {target} yourself"
-                )
-                continue
-            with self.steps.step(f"copying the objects of {source} into {target}"):
-                found = copy_objects(self.clients, source, target)
-            if found is None:
-                self.progress(f"warning: the bucket {source} does not exist; nothing was copied")
-            else:
-                objects = count_text(found.copied, "object")
-                self.progress(f"{objects} copied, {found.unchanged} unchanged")
-
     def _set_up(self) -> None:
         """Set the stream, the recovery and the protection, which DynamoDB does not restore."""
         dynamodb = self.clients("dynamodb")
@@ -292,6 +312,7 @@ class _Cluster:
         """Begin a new incarnation, remove the temporary table and start the functions."""
         with self.steps.step("beginning a new incarnation"), self.open_table(self.table) as table:
             restarted = restart_state(table, is_new_store=is_new_store, progress=self.progress)
+            self._restore_files(table)
         if temporary:
             # Before the start: a later call would copy the temporary table again.
             with self.steps.step(f"deleting the temporary table {temporary}"):
@@ -301,6 +322,17 @@ class _Cluster:
         if is_new_store:
             self._tag()
         return restore_report(copied, restarted, is_new_store=is_new_store)
+
+    def _restore_files(self, table: StateTable) -> None:
+        """Restore the files of the checkpoints that the state names.
+
+        A refusal by AWS is a warning, because the state is whole without the files.
+        """
+        names = bucket_names(self.settings)
+        try:
+            restore_named_files(S3Buckets(self.clients), names, table, self.steps)
+        except (sdk.ClientError, sdk.BotoCoreError) as error:
+            self.progress(f"warning: the files of checkpoints were not all checked: {error}")
 
     def _delete(self, table: str) -> None:
         """Delete a table. Return when AWS no longer lists the table."""

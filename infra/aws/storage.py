@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import pulumi_aws as aws
 
-from infra.aws.copy_policies import replicated_buckets
 from infra.aws.key_policies import SPOT_GRANT
 from infra.aws.launch_policies import service_role_arn
 from infra.aws.private_buckets import make_private_bucket, require_tls
@@ -88,7 +87,7 @@ def _make_bucket(
     key = scope.settings.kms_key
     bucket, access_block = make_private_bucket(scope, name, bucket_name, key)
     copies = scope.settings.copies
-    if version_days or (copies is not None and name in replicated_buckets(copies)):
+    if version_days or (copies is not None and name in copies.buckets):
         versionings[name] = aws.s3.BucketVersioning(
             name,
             bucket=bucket.id,

@@ -8,7 +8,7 @@ from infra.aws.account_facts import Clients
 from infra.aws.instance_ends import error_code
 from infra.aws.names import Names
 from infra.findings import Unknown
-from infra.stack_program import Store
+from infra.stack_program import BUCKET, Store
 
 STORES_NEED: Final = (
     "dynamodb:DescribeTable, lambda:GetFunctionConcurrency, lambda:ListEventSourceMappings and "
@@ -29,7 +29,7 @@ def read_stores(names: Names, clients: Clients) -> list[Store] | Unknown:
     """
     try:
         buckets = [
-            Store("bucket", name, _has_bucket(clients, name))
+            Store(BUCKET, name, _has_bucket(clients, name))
             for name in (names.objects, names.checkpoints)
         ]
         return [_read_table(names, clients), *buckets]

@@ -56,6 +56,7 @@ CONSTRAINTS: Final = (
 TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
 BUDGET_SERVICE: Final = "billingbudgets"
+TRANSFER_SERVICE: Final = "storagetransfer"
 MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 POLICIES: Final = "https://orgpolicy.googleapis.com/v2"
 
@@ -70,7 +71,11 @@ def read_project(
     """
     project = settings.project
     pools = read_pools(project, settings.region, cluster, api, catalog)
-    wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
+    wanted = (
+        *SERVICES,
+        *((BUDGET_SERVICE,) if settings.monthly_budget else ()),
+        *((TRANSFER_SERVICE,) if settings.copies else ()),
+    )
     return ProjectFacts(
         **{field.name: getattr(pools, field.name) for field in fields(pools)},
         project=read_state(project, api),

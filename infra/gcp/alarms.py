@@ -58,9 +58,11 @@ def _errors(scope: Scope) -> dict[str, Any]:
         f'resource.type="cloud_run_revision" AND resource.labels.service_name=({services}) AND '
         "(severity>=ERROR OR jsonPayload.alarm:*)"
     )
+    jobs = ["minute", *(["exports"] if scope.settings.copies else [])]
+    called = " OR ".join(f'"{names.part(name)}"' for name in jobs)
     minutes = (
         'resource.type="cloud_scheduler_job" AND '
-        f'resource.labels.job_id="{names.part("minute")}" AND severity>=ERROR'
+        f"resource.labels.job_id=({called}) AND severity>=ERROR"
     )
     return {
         "condition_matched_log": {

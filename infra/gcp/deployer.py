@@ -107,6 +107,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "storage.buckets: get getIamPolicy setIamPolicy",
     ),
     "gcp:storage/bucketObject:BucketObject": ("storage.objects: create delete get update",),
+    "gcp:storage/transferJob:TransferJob": (
+        "storagetransfer.jobs: create delete get update",
+        "storagetransfer.projects: getServiceAccount",
+    ),
 }
 BUILD_NEEDS: Final = (
     "artifactregistry.tags: get",
@@ -122,6 +126,7 @@ CHECK_NEEDS: Final = (
     "resourcemanager.projects: get",
     # `use` allows calls that count against the project's quotas.
     "serviceusage.services: get list use",
+    "storagetransfer.operations: get",
 )
 DESTROY_NEEDS: Final = (
     "artifactregistry.repositories: get",
@@ -144,11 +149,13 @@ HOST_PERMISSIONS: Final = (
 # Needed by a restore besides the deployer's permissions. A deployer reads no rows of the state.
 RESTORE_NEEDS: Final = (
     "datastore.backups: get list restoreDatabase",
-    "datastore.databases: create delete get getMetadata update",
+    "datastore.databases: create delete get getMetadata import update",
     "datastore.entities: create delete get list update",
     "datastore.operations: get list",
     "eventarc.triggers: delete get",
     "run.services: get update",
+    # Replacing a file needs the permission to delete.
+    "storage.objects: create delete get list",
 )
 DELIVERY_NEEDS: Final = ("eventarc.triggers: get", "pubsub.subscriptions: get update")
 ROLLBACK_NEEDS: Final = ("run.revisions: delete list", "run.services: get update")

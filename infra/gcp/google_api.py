@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import urllib3
 
@@ -137,7 +138,7 @@ def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
     token = ""
     while True:
         mark = "&" if "?" in url else "?"
-        page = api.call("GET", f"{url}{mark}pageToken={token}" if token else url)
+        page = api.call("GET", f"{url}{mark}pageToken={quote(token, safe='')}" if token else url)
         yield page
         token = page.get("nextPageToken", "")
         if not token:

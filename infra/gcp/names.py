@@ -69,6 +69,21 @@ class Names:
         return f"{self.cluster}-checkpoints-{self.project_number}"
 
     @property
+    def state_copy(self) -> str:
+        """The name of the bucket of exports of the state, in another region."""
+        return f"{self.cluster}-state-{self.project_number}-copy"
+
+    def copy(self, bucket: str) -> str:
+        """Return the name of the copy of a bucket, `objects` or `checkpoints`."""
+        return f"{self.cluster}-{bucket}-{self.project_number}-copy"
+
+    @property
+    def transfer_agent(self) -> str:
+        """The member that Storage Transfer Service acts as in this project, in IAM's form."""
+        agent = f"project-{self.project_number}@storage-transfer-service.iam.gserviceaccount.com"
+        return f"serviceAccount:{agent}"
+
+    @property
     def repository(self) -> str:
         """The address of the repository of images, with which full names of images begin."""
         return f"{self.region}-docker.pkg.dev/{self.project}/{self.cluster}"

@@ -30,6 +30,14 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "delete_objects": ("storage.objects.delete", "storage.objects.get", "storage.objects.list"),
     "erase_objects": ("storage.objects.delete", "storage.objects.list"),
     "get_objects": ("storage.objects.get",),
+    "export_rows": ("datastore.databases.export",),
+    "write_exports": (
+        "storage.buckets.get",
+        "storage.objects.create",
+        "storage.objects.delete",
+        "storage.objects.get",
+        "storage.objects.list",
+    ),
     "sign_urls": ("iam.serviceAccounts.signBlob",),
     "issue_tokens": ("iam.serviceAccounts.getAccessToken",),
     "give_account": ("iam.serviceAccounts.actAs",),
@@ -73,8 +81,10 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "artifactregistry.tags.update",
     ),
 }
-# Roles that are created only if the settings name data buckets or image repositories.
-TRIAL_ROLES: Final = ("read_data", "write_data", "pull_images")
+# Roles that are created only with settings for data buckets, image repositories or copies.
+SETTING_ROLES: Final = ("read_data", "write_data", "pull_images", "export_rows", "write_exports")
+# The name of the bucket of exports within the stack.
+STATE_COPY: Final = "state-copy"
 PROJECT: Final = "project"
 REPOSITORY: Final = "repository"
 # The folders in the bucket of objects.
@@ -196,6 +206,19 @@ def instance_condition(names: Names) -> str:
         f'resource.name.extract("/{folder}/{{name}}").startsWith("{prefix}"))'
         for kind, folder in (("Instance", "instances"), ("Disk", "disks"))
     )
+
+
+def list_copy_grants(names: Names) -> list[Grant]:
+    """Return the grants with which the tick exports the database into the copy of the state.
+
+    Google requires that the caller of an export may write to the bucket. Firestore writes as its
+    own agent, which may write to all buckets of the project.
+    """
+    database = f"projects/{names.project}/databases/{names.database}"
+    return [
+        Grant("tick", "export_rows", Place(PROJECT), f'resource.name == "{database}"'),
+        Grant("tick", "write_exports", Place("bucket", STATE_COPY)),
+    ]
 
 
 def _checkpoint_gc() -> list[Grant]:

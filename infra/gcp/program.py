@@ -1,7 +1,8 @@
 """The program of a team's stack on Google Cloud, and the commands for that stack."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from infra.findings import Finding, Unknown
 from infra.gcp import bundle, deployer, draining, state_restore, stores
 from infra.gcp.account_checks import check_facts
 from infra.gcp.account_reader import read_project
+from infra.gcp.copies import create_transfer_agent
+from infra.gcp.copy_checks import check_copies
 from infra.gcp.deliveries import extend_deliveries
 from infra.gcp.described_types import (
     NamedType,
@@ -23,7 +26,7 @@ from infra.gcp.described_types import (
     find_named_types,
     read_described_types,
 )
-from infra.gcp.google_api import UNAUTHORIZED, GoogleError, RestApi
+from infra.gcp.google_api import UNAUTHORIZED, GoogleApi, GoogleError, RestApi
 from infra.gcp.image import ImageBuilder, build_image
 from infra.gcp.machine_catalog import GoogleCatalog
 from infra.gcp.pool_checks import find_pool_problems
@@ -44,7 +47,7 @@ from infra.program_checks import (
 )
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
-from infra.restoration import RestoreReport, RestoreRequest
+from infra.restoration import ObjectsReport, RestoreReport, RestoreRequest
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -61,6 +64,10 @@ from infra.stack_program import (
 ARCHIVE_KINDS: Final = {"archive": "functions", "suggestArchive": "suggest"}
 # Cloud Run supports only this processor.
 ARCHITECTURE: Final = "x86_64"
+_NO_COPIES: Final = (
+    f"{PROJECT}:copies cannot be exported: a deployment creates the agent of the transfers; leave "
+    "out the setting and declare the copies in a file beside the export, as docs/recovery.md says"
+)
 _NO_IMAGE: Final = (
     f"{PROJECT}:image is missing: Terraform builds none; `gcloud builds submit` builds one of each "
     "archive that `python -m infra.gcp.bundle` makes, as docs/gcp.md says"
@@ -75,24 +82,42 @@ def run() -> None:
     Raises:
         RunError: the configuration is invalid. Pulumi shows this error without a traceback.
     """
-    make_stack(build_image)
+    make_stack(build_image, create_transfer_agent)
 
 
 def run_export() -> None:
     """Declare the stack for an export to Terraform, which builds no images.
 
-    Raise RunError if the configuration is invalid or names no image.
+    Raise RunError if the configuration is invalid, names no image or asks for copies in another
+    region.
     """
+    settings, _ = read_present_stack(read_stack_config)
+    if settings.copies is not None:
+        raise pulumi.RunError(_NO_COPIES)
     make_stack(None)
 
 
-def make_stack(builder: ImageBuilder | None) -> None:
+def make_stack(
+    builder: ImageBuilder | None, create_agent: Callable[[str, GoogleApi], None] | None = None
+) -> None:
     """Declare the resources and outputs of the team's stack.
 
-    If the settings name no image, `builder` builds the functions' images; None builds no images.
-    Raise RunError if the configuration is invalid, or if neither `builder` nor an image is given.
+    Raise RunError if the configuration is invalid, if neither `builder` nor an image is given, or
+    if Google refuses to create the transfer agent.
+
+    Args:
+        builder: builds the functions' images, if the settings name none; None builds no images.
+        create_agent: creates the transfer agent of the project, if the settings ask for copies.
     """
     settings, text = read_present_stack(read_stack_config)
+    if settings.copies is not None and create_agent is not None:
+        try:
+            create_agent(settings.project, RestApi(settings.project))
+        except GoogleError as error:
+            raise pulumi.RunError(
+                f"{PROJECT}:copies needs the agent of Storage Transfer Service, which Google did "
+                f"not create: {error}; enable storagetransfer.googleapis.com"
+            ) from None
     if builder is None and not settings.image:
         raise pulumi.RunError(_NO_IMAGE)
     # Every resource names the project explicitly, so that credentials cannot select another.
@@ -155,6 +180,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     facts = read_project(settings, cluster, api, catalog)
     return [
         *check_facts(settings, cluster, facts),
+        *check_copies(settings, api),
         *check_remote_accounts(settings.remote_accounts, cluster),
         *check_images(cluster),
     ]
@@ -299,6 +325,18 @@ def restore(
     return state_restore.restore(settings, RestApi(settings.project), request, progress)
 
 
+def restore_lost_objects(
+    team: str, stack_config: Mapping[str, object], moment: datetime | None, progress: Progress
+) -> ObjectsReport:
+    """Restore the lost objects of the team's buckets.
+
+    Raise RestoreFailed, after which the same call continues, and SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    api = RestApi(settings.project)
+    return state_restore.restore_lost_objects(settings, api, moment, progress)
+
+
 def restore_policy(team: str, stack_config: Mapping[str, object]) -> str:
     """Return the role, as YAML, that a restore needs besides the deployer's."""
     return deployer.render_restore_role()
@@ -374,6 +412,7 @@ PROGRAM: Final = StackProgram(
     finish=finish,
     read_stores=read_stores,
     restore=restore,
+    restore_objects=restore_lost_objects,
     restore_policy=restore_policy,
     trust_commands=REMOTE_COMMANDS.trust_commands,
     find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,

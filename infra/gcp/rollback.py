@@ -14,7 +14,7 @@ from infra.drain_clock import Clock
 from infra.gcp.functions import DEPLOYMENT_LABEL
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.names import Names
-from infra.stack_program import FunctionMove, Progress, RollbackFailed
+from infra.stack_program import FunctionMove, Progress, RollbackFailed, lacking_functions
 from lambdas.gcp.function_names import FUNCTIONS
 
 RUN: Final = "https://run.googleapis.com/v2"
@@ -77,7 +77,7 @@ def move_functions(
     except GoogleError as error:
         raise RollbackFailed(f"nothing was rolled back, try again: Google said {error}") from None
     target = found[_LAST].deployments[-1] if forward else _deployment_before(found)
-    _refuse_incomplete(found, target)
+    _refuse_incomplete(names, found, target)
     others = [name for name in FUNCTIONS if name != _LAST]
     moved: list[FunctionMove] = []
     refused: dict[str, str] = {}
@@ -167,7 +167,7 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
     return earlier[-1]
 
 
-def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> None:
+def _refuse_incomplete(names: Names, found: Mapping[str, FunctionRevisions], target: str) -> None:
     """Raise RollbackFailed if a function has no revision of the deployment `target`."""
     lacking = sorted(
         name
@@ -175,10 +175,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
         if target not in function_revisions.by_deployment
     )
     if lacking:
-        raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target} cannot be found, so nothing was "
-            "rolled back: deploy the release that you want instead"
-        )
+        raise lacking_functions("gcp", names.team, lacking, target)
 
 
 class _AliasMoves:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, get_origin
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -23,6 +24,7 @@ from pydantic_core import ErrorDetails
 
 from control_plane.gcp.machine_sections import DescribedTypes
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
+from infra.copy_settings import Copies, expected_copies, find_copy_problems, parse_copies
 from infra.data_buckets import expected_buckets
 from infra.gcp.names import Names
 from infra.gcp.trial_access import (
@@ -66,6 +68,9 @@ _SUBNETWORK: Final = (
 )
 _KEY: Final = r"^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+$"
 _IMAGE: Final = r"^[a-z0-9][a-z0-9./_-]+@sha256:[0-9a-f]{64}$"
+_WHY_NO_KEY: Final = (
+    "a key belongs to one region, and does not encrypt the objects of a bucket in another region"
+)
 _LABEL_KEY: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
 ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
@@ -84,6 +89,11 @@ def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
 def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
     """Return the setting `otherClouds` unchanged. Raise ValueError for an unknown cloud."""
     return parse_other_clouds(json.dumps(given), "gcp")
+
+
+def _check_copies(given: object) -> Copies:
+    """Return the copies that a map describes. Raise ValueError for any other value."""
+    return parse_copies(given, re.compile(_REGION))
 
 
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:
@@ -171,6 +181,10 @@ class Settings(BaseModel):
     """The days for which the bucket of checkpoints keeps deleted and replaced files; 0 for none."""
     purge_checkpoints: StrictBool = Field(default=True, description="true or false")
     """Whether files that the cluster's collector deletes are deleted for good at once."""
+    copies: Annotated[Copies | None, BeforeValidator(_check_copies)] = Field(
+        default=None, description=expected_copies("europe-west4")
+    )
+    """The copies of state and buckets in another region; None without copies."""
     api_instances: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
         default=20, description="a whole number from 1 to 1000"
     )
@@ -375,6 +389,7 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return a line for each contradiction between individually valid settings; [] without any."""
     found = find_remote_problems(settings.other_clouds, launcher_of(settings.names))
     found += find_access_problems(settings.names, settings.data_buckets, settings.task_accounts)
+    found += find_copy_problems(settings.copies, settings.region, settings.kms_key, _WHY_NO_KEY)
     if settings.network is not None and settings.regions:
         found.append("detcloud:regions is for the stack's own network: remove it or network")
     if settings.network is not None and settings.private_subnets:

@@ -9,11 +9,12 @@ from control_plane.config.pools import check_cluster
 from control_plane.gcp.pool_provider import GcpProvider
 from infra.gcp.accounts import Accounts, Places, give_roles, make_accounts
 from infra.gcp.alarms import make_alarms
+from infra.gcp.copies import make_copy_buckets, start_copies
 from infra.gcp.events import connect_events
 from infra.gcp.functions import describe_deployment, make_functions
 from infra.gcp.image import ImageBuilder, make_image, make_repository
 from infra.gcp.network import describe_network, make_subnetworks
-from infra.gcp.policies import list_grants
+from infra.gcp.policies import STATE_COPY, list_copy_grants, list_grants
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
@@ -46,14 +47,16 @@ class TeamStack(pulumi.ComponentResource):
         super().__init__("detcloud:gcp:TeamStack", settings.team, {}, opts)
         scope, names = Scope(settings, self), settings.names
         database, buckets = make_database(scope), make_buckets(scope)
+        copied = make_copy_buckets(scope)
         put_configuration(scope, buckets["objects"], cluster_config)
         network, subnetworks = make_subnetworks(scope)
         repository = make_repository(scope)
         logs = _has_logging_pools(cluster_config)
         grants = list_grants(names, settings.subnetwork_regions, logs_instances=logs)
         grants += settings.trial_access.list_grants(names)
+        grants += list_copy_grants(names) if copied else []
         accounts = make_accounts(scope, grants)
-        places = Places(buckets, subnetworks, repository=repository)
+        places = Places({**buckets, **copied}, subnetworks, repository=repository)
         before = ("project", "account", "bucket", "subnetwork", "repository", "image_repository")
         give_roles(scope, accounts, grants, before, places)
         images = _make_images(scope, accounts, buckets["objects"], builder)
@@ -70,10 +73,13 @@ class TeamStack(pulumi.ComponentResource):
         }
         description = describe_network(scope, network, subnetworks, accounts.email("instance"))
         own = _function_settings(scope, accounts, description)
+        if copied:
+            own["tick"]["DETCLOUD_STATE_COPY"] = copied[STATE_COPY].name
         deployment = describe_deployment(settings, cluster_config)
         functions = make_functions(scope, accounts, images, common, own, deployment)
         give_roles(scope, accounts, grants, ("service",), Places(services=functions))
         connect_events(scope, accounts, functions, database)
+        start_copies(scope, accounts, functions["tick"], buckets, copied)
         make_alarms(scope)
         self.outputs = {
             "url": names.url("api"),

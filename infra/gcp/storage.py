@@ -131,9 +131,9 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
         "condition": {"age": SOURCE_DAYS, "matches_prefixes": [SOURCES]},
     }
     return {
-        "objects": _make_bucket(scope, "objects", names.objects, old_sources),
-        "checkpoints": _make_bucket(
-            scope, "checkpoints", names.checkpoints, _old_versions_rule(days), keeps=days > 0
+        "objects": make_private_bucket(scope, "objects", names.objects, old_sources),
+        "checkpoints": make_private_bucket(
+            scope, "checkpoints", names.checkpoints, old_versions_rule(days), keeps=days > 0
         ),
     }
 
@@ -150,7 +150,7 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
     )
 
 
-def _old_versions_rule(days: int) -> dict[str, Any]:
+def old_versions_rule(days: int) -> dict[str, Any]:
     """Return the rule that deletes versions that are not live for `days`, at least for a day.
 
     A bucket that no longer keeps versions still has the old ones, which would cost storage for ever
@@ -162,12 +162,18 @@ def _old_versions_rule(days: int) -> dict[str, Any]:
     }
 
 
-def _make_bucket(
-    scope: Scope, name: str, bucket_name: str, *rules: Mapping[str, Any], keeps: bool = False
+def make_private_bucket(
+    scope: Scope,
+    name: str,
+    bucket_name: str,
+    *rules: Mapping[str, Any],
+    keeps: bool = False,
+    region: str = "",
 ) -> Any:
     """Create and return a private bucket, with further lifecycle `rules`.
 
-    With `keeps`, the bucket keeps deleted and replaced objects as versions.
+    With `keeps`, the bucket keeps deleted and replaced objects as versions. `region` is the region
+    of the bucket, by default the region of the stack.
     """
     settings = scope.settings
     # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
@@ -180,7 +186,7 @@ def _make_bucket(
         name,
         project=settings.project,
         name=bucket_name,
-        location=settings.region.upper(),
+        location=(region or settings.region).upper(),
         storage_class="STANDARD",
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",

@@ -8,7 +8,7 @@ from infra.gcp.events import TRIGGERS
 from infra.gcp.function_stops import is_stopped
 from infra.gcp.google_api import GoogleApi, GoogleError, read_or_none
 from infra.gcp.names import Names
-from infra.stack_program import Store
+from infra.stack_program import BUCKET, Store
 
 STORES_NEED: Final = (
     "datastore.databases.getMetadata, eventarc.triggers.get, run.services.get and "
@@ -54,7 +54,7 @@ def read_stores(names: Names, api: GoogleApi) -> list[Store] | Unknown:
             if read_or_none(api, trigger_url(names, trigger)) is None
         ]
         buckets = [
-            Store("bucket", name, read_or_none(api, f"{BUCKETS}/{name}") is not None)
+            Store(BUCKET, name, read_or_none(api, f"{BUCKETS}/{name}") is not None)
             for name in (names.objects, names.checkpoints)
         ]
     except GoogleError as error:

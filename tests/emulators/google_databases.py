@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from infra.gcp.document_store import DatabaseDocuments
 from infra.gcp.google_api import GoogleError, JsonObject, describe_refusal
 from tests.emulators.firestore import Firestore
+from tests.emulators.google_buckets import GoogleBuckets
 from tests.patience import ANSWER_SECONDS_MAX
 
 PROJECT = "tests-1"
@@ -33,7 +34,9 @@ class GoogleDatabases:
     `databases`: the properties of each database by id. `real`: the emulator's database of each
     database. `backups`: the emulator's database of each backup by name. `moments`: the emulator's
     database of each moment that can be read. `scaling`: the scaling of each service. `triggers`:
-    the ids of triggers. `changes_left`: the changing calls after which the process ends.
+    the ids of triggers. `exports`: the emulator's database of each export by URL. `imported`: the
+    URLs of the exports in each database. `changes_left`: the changing calls after which the process
+    ends.
     """
 
     firestore: Firestore
@@ -43,6 +46,9 @@ class GoogleDatabases:
     moments: dict[str, str] = field(default_factory=dict)
     scaling: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     triggers: set[str] = field(default_factory=set)
+    exports: dict[str, str] = field(default_factory=dict)
+    imported: dict[str, list[str]] = field(default_factory=dict)
+    buckets: GoogleBuckets = field(default_factory=GoogleBuckets)
     changes_left: int | None = None
     changes: int = 0
 
@@ -63,6 +69,10 @@ class GoogleDatabases:
             return self._scale(last, body)
         if service == "eventarc":
             return self._trigger(method, last)
+        if service == "storage":
+            return self.buckets.call(method, url)
+        if method == "POST" and path == f"{PLACE}/databases":
+            return self._create(parse_qs(split.query)["databaseId"][0], dict(body or {}))
         return self._call_firestore(method, path, body)
 
     def _call_firestore(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
@@ -73,7 +83,13 @@ class GoogleDatabases:
         if "/backups/" in path:
             return self._backup(path)
         if path.endswith("/operations"):
-            return {}
+            urls = self.imported.get(path.split("/")[3], [])
+            return {
+                "operations": [{"done": True, "metadata": {"inputUriPrefix": url}} for url in urls]
+            }
+        if path.endswith(":importDocuments"):
+            database = path.rpartition("/")[2].partition(":")[0]
+            return self._import(database, dict(body or {})["inputUriPrefix"])
         if "/operations/" in path:
             return {"done": True}
         return self._database(method, path.rpartition("/")[2], body)
@@ -93,6 +109,35 @@ class GoogleDatabases:
         full = f"{PLACE}/locations/us-central1/backups/{name}"
         self.backups[full] = self.copy(database)
         return full
+
+    def make_export(self, database: str, bucket: str, folder: str) -> str:
+        """Export a database into a folder of a bucket, and return the URL gs://BUCKET/FOLDER."""
+        url = f"gs://{bucket}/{folder}"
+        self.exports[url] = self.copy(database)
+        for name in ("output-0", f"{folder.rpartition('/')[2]}.overall_export_metadata"):
+            self.buckets.write(bucket, f"{folder}/{name}", b"-")
+        return url
+
+    def _create(self, database: str, body: dict[str, Any]) -> JsonObject:
+        assert body["type"] == "FIRESTORE_NATIVE"
+        assert body["locationId"]
+        if database in self.databases:
+            raise GoogleError(409, "the database exists")
+        self.real[database] = self.firestore.new_database()
+        self.databases[database] = {
+            "pointInTimeRecoveryEnablement": "POINT_IN_TIME_RECOVERY_DISABLED"
+        }
+        return {"name": f"{PLACE}/databases/{database}/operations/create"}
+
+    def _import(self, database: str, url: str) -> JsonObject:
+        """Write the documents of an export over those of the database, as an import does."""
+        root = f"{self.firestore.url}/v1"
+        path = f"{PLACE}/databases/{self.exports[url]}"
+        target = DatabaseDocuments(Raw(), f"{PLACE}/databases/{self.real[database]}", root=root)
+        for item in list(DatabaseDocuments(Raw(), path, root=root).read()):
+            target.write([item])
+        self.imported.setdefault(database, []).append(url)
+        return {"name": f"{PLACE}/databases/{database}/operations/import"}
 
     def _call_documents(self, method: str, url: str, body: JsonObject | None) -> JsonObject:
         split = urlsplit(url)
@@ -145,6 +190,7 @@ class GoogleDatabases:
             raise GoogleError(404, "no such database")
         if method == "DELETE":
             del self.databases[name]
+            self.imported.pop(name, None)
             return {}
         self.databases[name].update(body or {})
         return self.databases[name]

@@ -3,9 +3,11 @@
 A package that a function lacks is therefore missing here, too.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -76,5 +78,15 @@ def ministack(folder: Path, *, enforces_iam: bool = False) -> Iterator[Ministack
         **({"AUTH": "true"} if enforces_iam else {}),
     }
     url = f"http://127.0.0.1:{port}"
-    with serving([program], f"{url}/_ministack/health", folder / "ministack.log", environment):
-        yield Ministack(url)
+    health, log = f"{url}/_ministack/health", folder / "ministack.log"
+    group = 0
+    try:
+        with serving([program], health, log, environment) as process:
+            group = process.pid
+            yield Ministack(url)
+    finally:
+        # Ministack does not end its workers. An idle worker ends at the end of its input; a worker
+        # in a call ends after the call, which may take minutes.
+        with suppress(ProcessLookupError):
+            if group:
+                os.killpg(group, signal.SIGKILL)

@@ -5,6 +5,7 @@
 
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -17,14 +18,21 @@ from control_plane.state.table import Delete, Expect, Key, Put
 from infra.drain_clock import Clock
 from infra.gcp.document_store import DatabaseDocuments
 from infra.gcp.settings import Settings, parse_settings
-from infra.gcp.state_restore import restore
+from infra.gcp.state_restore import restore, restore_lost_objects
 from infra.gcp.stores import read_stores
-from infra.restoration import RestoreFailed, RestoreReport, RestoreRequest
+from infra.restoration import (
+    FilesReport,
+    ObjectsReport,
+    RestoreFailed,
+    RestoreReport,
+    RestoreRequest,
+)
 from infra.stack_program import Store
 from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.firestore import Firestore
 from tests.emulators.google_databases import PROJECT, GoogleDatabases, ProcessEnd
 from tests.engine_timing import UNHURRIED
+from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_of
 
 COUNTER = Key("counters", "experiment")
 OLD = {"a": b"old", "b": b"old", "c": b"old"}
@@ -34,11 +42,20 @@ MOMENT = (datetime.now(UTC) - timedelta(hours=2)).replace(second=0, microsecond=
 
 
 class Project:
-    """A deployed team whose database has rows, and Google as its deployer sees it."""
+    """A deployed team whose database has rows, and Google as its deployer sees it.
 
-    def __init__(self, firestore: Firestore) -> None:
+    `google`: the project, which several teams may share. `more`: further settings.
+    """
+
+    def __init__(
+        self,
+        firestore: Firestore,
+        google: GoogleDatabases | None = None,
+        team: str = "vision",
+        **more: str,
+    ) -> None:
         self.firestore = firestore
-        self.google = GoogleDatabases(firestore)
+        self.google = google or GoogleDatabases(firestore)
         self.lines: list[str] = []
         texts = {
             "project": PROJECT,
@@ -46,9 +63,15 @@ class Project:
             "region": "us-central1",
             "clusterConfig": "pools.yaml",
             "adminSha256": "a" * 64,
+            **more,
         }
-        self.settings: Settings = parse_settings("vision", texts)
+        self.settings: Settings = parse_settings(team, texts)
         self.deploy()
+        names, copies = self.settings.names, self.settings.copies
+        copied = [names.state_copy, *map(names.copy, copies.buckets)] if copies else []
+        self.google.buckets.create(names.objects)
+        for bucket in (names.checkpoints, *copied):
+            self.google.buckets.create(bucket, keeps=True)
 
     @property
     def name(self) -> str:
@@ -93,6 +116,22 @@ class Project:
             lambda name: nullcontext(self.open_table(name)),
             root=f"{self.firestore.url}/v1",
         )
+
+    def restore_objects(self, moment: datetime | None = None) -> ObjectsReport:
+        """Restore lost objects as the command does."""
+        return restore_lost_objects(
+            self.settings,
+            self.google,
+            moment,
+            self.lines.append,
+            lambda name: nullcontext(self.open_table(name)),
+        )
+
+    def transfer(self) -> None:
+        """Copy the buckets into the other region, as the transfers do."""
+        names = self.settings.names
+        for name, bucket in (("objects", names.objects), ("checkpoints", names.checkpoints)):
+            self.google.buckets.transfer(bucket, names.copy(name))
 
     def data(self) -> dict[str, bytes]:
         """Return the bodies of the rows of the partition `data`."""
@@ -256,3 +295,130 @@ def test_unfinished_restore_is_seen_by_a_deployment(project: Project) -> None:
     assert project.store().refusal == (
         "a restore of the state has stopped the functions and has not finished"
     )
+
+
+COPIES = '{"region": "europe-west4"}'
+# The records of CollectionCluster name a file of 8 bytes.
+WEIGHTS = b"12345678"
+
+
+def add_checkpoints(project: Project, folder: Path) -> list[str]:
+    """Add an experiment with two checkpoints, and return their folders."""
+    cluster = CollectionCluster(folder, table=project.table)
+    cluster.start_experiment(1)
+    folders = []
+    for steps in (10, 20):
+        cluster.add(1, steps)
+        folders.append(f"1/1/1/{uuid_of(1, steps)}")
+        for name, content in (("weights", WEIGHTS), ("manifest.json", b"{}")):
+            bucket = project.settings.names.checkpoints
+            project.google.buckets.write(bucket, f"{folders[-1]}/{name}", content)
+    return folders
+
+
+def test_deleted_files_come_back_on_gcp(project: Project, tmp_path: Path) -> None:
+    folders, bucket = add_checkpoints(project, tmp_path), project.settings.names.checkpoints
+    before = project.google.buckets.live(bucket)
+    for name in before:
+        project.google.buckets.delete(bucket, name)
+    assert project.restore_objects().checkpoints == FilesReport(0, tuple(folders), 4, ())
+    assert project.google.buckets.live(bucket) == before
+
+
+def test_lost_bucket_without_copies_names_the_lost_checkpoints_on_gcp(
+    project: Project, tmp_path: Path
+) -> None:
+    folders, bucket = add_checkpoints(project, tmp_path), project.settings.names.checkpoints
+    del project.google.buckets.generations[bucket]
+    with pytest.raises(RestoreFailed, match=r"-checkpoints-.* does not exist: create the bucket"):
+        project.restore_objects()
+    project.google.buckets.create(bucket)
+    assert project.restore_objects().checkpoints == FilesReport(0, (), 0, tuple(folders))
+
+
+def test_lost_bucket_comes_back_from_the_copy_on_gcp(firestore: Firestore, tmp_path: Path) -> None:
+    """Also if a transfer from the new, empty bucket has deleted the objects of the copy."""
+    project = Project(firestore, copies=COPIES)
+    folders, names = add_checkpoints(project, tmp_path), project.settings.names
+    project.google.buckets.write(names.objects, "model-code/1", b"code")
+    before = project.google.buckets.live(names.checkpoints)
+    project.transfer()
+    moment = project.google.buckets.now
+    for bucket in (names.objects, names.checkpoints):
+        del project.google.buckets.generations[bucket]
+        project.google.buckets.create(bucket, keeps=True)
+    project.transfer()
+    report = project.restore_objects(moment)
+    assert report == ObjectsReport(FilesReport(0, tuple(folders), 4, ()), 1)
+    assert project.google.buckets.live(names.checkpoints) == before
+    assert project.google.buckets.live(names.objects) == {"model-code/1": b"code"}
+
+
+def lose_region(firestore: Firestore, folder: Path) -> tuple[Project, Project, str]:
+    """Return the team of a lost region, a new team in the region of its copies, and the export."""
+    first = Project(firestore, copies=COPIES)
+    first.fill()
+    add_checkpoints(first, folder)
+    names = first.settings.names
+    first.google.buckets.write(names.objects, "model-code/1", b"code")
+    first.transfer()
+    first.google.make_export(first.name, names.state_copy, "20261120T120000Z")
+    first.put(Key("data", "a"), b"newer")
+    export = first.google.make_export(first.name, names.state_copy, "20261121T120000Z")
+    # An export that Firestore still writes has no metadata yet.
+    first.google.buckets.write(names.state_copy, "20261122T120000Z/output-0", b"-")
+    second = Project(firestore, first.google, "rescue", region="europe-west4")
+    second.put(Key("data", "z"), b"of the empty cluster")
+    first.lose_database()
+    return first, second, export
+
+
+def test_copies_in_another_region_start_a_cluster_there_on_gcp(
+    firestore: Firestore, tmp_path: Path
+) -> None:
+    first, second, _ = lose_region(firestore, tmp_path)
+    report = second.restore(RestoreRequest(source=f"gs://{first.settings.names.state_copy}"))
+    assert second.data() == {**OLD, "a": b"newer"}
+    assert (report.is_new_store, read_incarnation(second.table, "")) == (False, report.incarnation)
+    assert read_next_ids(second.table)["experiment"] >= 7 + SKIPPED_IDS["experiment"]
+    own = second.settings.names
+    assert second.google.buckets.live(own.objects) == {"model-code/1": b"code"}
+    assert len(second.google.buckets.live(own.checkpoints)) == 4
+    assert "2 checkpoints intact, 0 checkpoints restored (0 files), 0 lost" in second.lines
+    assert list(second.google.databases) == [second.name]
+    assert not any(second.stopped_functions())
+
+
+def test_restore_of_an_export_continues_after_an_interruption_at_each_change(
+    firestore: Firestore, tmp_path: Path
+) -> None:
+    _, second, export = lose_region(firestore, tmp_path)
+    interrupted = 0
+    while True:
+        second.put(Key("data", "z"), b"of the empty cluster")
+        second.google.changes_left = interrupted
+        try:
+            second.restore(RestoreRequest(source=export))
+            break
+        except ProcessEnd:
+            second.google.changes_left = None
+        second.restore(RestoreRequest(source=export))
+        assert second.data() == {**OLD, "a": b"newer"}
+        assert list(second.google.databases) == [second.name]
+        interrupted += 1
+    assert interrupted > 10
+
+
+def test_refuses_exports_that_cannot_be_restored(firestore: Firestore) -> None:
+    project = Project(firestore, copies=COPIES)
+    copy = project.settings.names.state_copy
+    for source, message in (
+        ("gs://none", "the bucket none does not exist"),
+        (f"gs://{copy}", "expected a complete export of Firestore"),
+    ):
+        with pytest.raises(RestoreFailed, match=message):
+            project.restore(RestoreRequest(source=source))
+        assert project.google.changes == 0
+    project.lose_database()
+    with pytest.raises(RestoreFailed, match="an export is copied into an existing database"):
+        project.restore(RestoreRequest(source=f"gs://{copy}"))

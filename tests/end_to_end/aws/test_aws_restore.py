@@ -1,7 +1,8 @@
-"""The rehearsal of a disaster: the state table is lost while a trial runs, and is restored."""
+"""Rehearsals of disasters: the state table, files of checkpoints and a bucket are lost."""
 
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 
 from control_plane.aws.state_table import DynamoDbTable
 from infra.aws.settings import Settings, parse_settings
-from infra.aws.state_restore import restore
+from infra.aws.state_restore import restore, restore_lost_objects
 from infra.aws.stores import STREAM_FUNCTIONS, read_stores, stream_mappings
 from infra.drain_clock import Clock
-from infra.restoration import RestoreRequest
-from tests.emulators.deployment import Account, Stack, running, stack
+from infra.restoration import FilesReport, RestoreRequest
+from tests.emulators.deployment import Account, Deployment, Stack, running, stack
 from tests.emulators.ministack import ACCOUNT, REGION
 from tests.end_to_end.aws.cluster import POOLS
 from tests.end_to_end.cluster_steps import (
@@ -127,4 +128,67 @@ def test_experiment_continues_after_the_loss_of_the_table(team: Stack, tmp_path:
             assert status_of(lambda: client.experiment(lost)) == 404
         # No id since the backup is used again.
         assert create(person, 1, tmp_path) > 1000
+        wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
+
+
+def restore_objects(team: Stack) -> FilesReport:
+    """Restore lost objects as the command does, and return the outcome for checkpoints."""
+    tables = team.aws.client("dynamodb")
+    report = restore_lost_objects(
+        settings_of(team),
+        team.aws.client,
+        None,
+        print,
+        lambda name: nullcontext(DynamoDbTable(tables, name)),
+    )
+    return report.checkpoints
+
+
+def pause(person: Laptop, cluster: Deployment, experiment: int) -> list[str]:
+    """Pause an experiment, wait until no run is left, and return the files of checkpoints."""
+    trial = trial_of(cluster, experiment)
+    person.run("experiment", "pause", experiment)
+    wait_until(lambda: person.json("trial", "describe", trial)["allocation"] is None, 60, "no run")
+    return sorted(cluster.stored_checkpoints())
+
+
+@pytest.mark.nightly
+def test_cluster_continues_after_lost_files_and_a_lost_bucket(
+    company: Account, tmp_path: Path
+) -> None:
+    team = stack(company, "files", POOLS)
+    s3, bucket = team.aws.client("s3"), team.outputs["checkpoints"]
+    person = Laptop(tmp_path / "home", DETCLOUD_URL=team.url, DETCLOUD_TOKEN=team.token)
+    create_slowly = partial(create, person, 6, tmp_path, batch_seconds=0.15)
+    with running(team) as cluster:
+        wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
+        # Somebody deletes all files, and the versions of the bucket bring them back.
+        kept = create_slowly()
+        first_checkpoint(cluster, kept)
+        stored = pause(person, cluster, kept)
+        for key in stored:
+            s3.delete_object(Bucket=bucket, Key=key)
+        report = restore_objects(team)
+        assert (report.files, report.lost) == (len(stored), ())
+        assert sorted(cluster.stored_checkpoints()) == stored
+        person.run("experiment", "activate", kept)
+        assert wait_for(cluster, person, kept)["restarts"] == 0
+
+        # The bucket is lost with all versions, and there is no copy.
+        gone = create_slowly(settings=("max_restarts=0",))
+        first_checkpoint(cluster, gone)
+        pause(person, cluster, gone)
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            for entry in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
+                place = {"Key": entry["Key"], "VersionId": entry["VersionId"]}
+                s3.delete_object(Bucket=bucket, **place)
+        s3.delete_bucket(Bucket=bucket)
+        # As a deployment with --new-stores does.
+        s3.create_bucket(Bucket=bucket)
+        report = restore_objects(team)
+        assert any(folder.startswith(f"{gone}/") for folder in report.lost)
+        person.run("experiment", "activate", gone)
+        with cluster.client() as client:
+            wait_until(lambda: client.experiment(gone).state == "ERROR", 120, "the error")
+        wait_for(cluster, person, create(person, 1, tmp_path))
         wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")

@@ -86,6 +86,15 @@ def gcp_vision(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
 
 
 @pytest.fixture(scope="session")
+def gcp_copied(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
+    """The graph of a team with copies in another region."""
+    require("pulumi_gcp")
+    from tests.unit.infra.gcp_graphs import COPIED, gcp_graph
+
+    return gcp_graph("vision", COPIED, tmp_path_factory.mktemp("gcp_copied"))
+
+
+@pytest.fixture(scope="session")
 def gcp_speech(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
     """The graph of a team in the same project, in an existing network."""
     require("pulumi_gcp")

@@ -50,6 +50,7 @@ BANK = {
     "detcloud:labels": '{"cost-center": "42"}',
     "detcloud:privateSubnets": "true",
 }
+COPIED = {**VISION, "detcloud:copies": '{"region": "europe-west4", "hours": 6}'}
 OUTPUTS = ("email", "member", "uri")
 
 

@@ -9,11 +9,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.aws.copy_checks import check_copies, monthly_cost
-from infra.aws.copy_settings import Copies
 from infra.aws.deployer import deployer_policy
 from infra.aws.program import run_export
 from infra.aws.restore_policy import restore_document
 from infra.aws.settings import Settings, parse_settings
+from infra.copy_settings import Copies
 from infra.findings import Level
 from infra.stack_program import SettingsInvalid
 from infra.terraform.recorder import run_program

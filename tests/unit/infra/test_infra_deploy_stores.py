@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.restoration import RestoreReport, RestoreRequest
+from infra.restoration import FilesReport, ObjectsReport, RestoreReport, RestoreRequest
 from infra.stack_program import Store
 from tests.unit.infra.deploy_calls import Run, install_engine, write_settings
 from tests.unit.infra.engine_stub import Engine
@@ -68,3 +68,25 @@ def test_restore_needs_no_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     code, answer = run("restore", "--time=2026-11-20T13:00:00")
     assert code == 1
     assert answer["error"].startswith("--time is '2026-11-20T13:00:00': expected a moment with")
+
+
+def test_lost_objects_are_restored_for_a_moment(run: Run) -> None:
+    asked: list[datetime | None] = []
+
+    def restore(
+        team: str, config: object, moment: datetime | None, progress: object
+    ) -> ObjectsReport:
+        asked.append(moment)
+        return ObjectsReport(FilesReport(3, ("1/1/1/a",), 2, ()), 1)
+
+    run.program = replace(
+        run.program, restore_objects=restore, complete_config=lambda team, config: []
+    )
+    code, answer = run("objects", "--time=2026-11-20T13:00:00+01:00")
+    assert code == 0
+    assert answer == {
+        "checkpoints": {"intact": 3, "restored": ["1/1/1/a"], "files": 2, "lost": []},
+        "objects": 1,
+    }
+    assert run("objects")[0] == 0
+    assert asked == [datetime(2026, 11, 20, 12, tzinfo=UTC), None]

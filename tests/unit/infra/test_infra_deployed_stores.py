@@ -53,13 +53,22 @@ def test_lost_store_is_not_replaced_silently() -> None:
         "the table t had been deployed and no longer exists, so nothing was deployed: a deployment "
         "would create an empty replacement, and the cluster would lose its state. `detcloud deploy "
         "restore aws --team vision` restores a table or database from a backup (docs/recovery.md). "
-        "`--new-stores` creates what is lost again, empty"
+        "`--new-stores` creates what is lost again, empty; then `detcloud deploy restore aws "
+        "--team vision --objects` restores the objects of buckets from copies"
     )
 
 
 def test_lost_store_is_created_again_on_request() -> None:
     line = "the table t is lost and will be created again, empty"
     assert ask(LOST, new_stores=True) == (True, [line])
+
+
+def test_new_bucket_names_the_command_that_fills_it() -> None:
+    _, lines = ask([Store("bucket", "b", False)], new_stores=True)
+    assert lines[-1] == (
+        "after this deployment, restore the objects from the copies, and list the lost "
+        "checkpoints: `detcloud deploy restore aws --team vision --objects`"
+    )
 
 
 def test_unfinished_restore_refuses_deployments() -> None:

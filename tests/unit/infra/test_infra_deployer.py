@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from detcloud.shared.aws import new_session
-from infra.aws.copy_settings import Copies
 from infra.aws.deployer import (
     EXAMPLE,
     NEEDS,
@@ -21,6 +20,7 @@ from infra.aws.deployer import (
 )
 from infra.aws.policy_statements import Document
 from infra.aws.settings import Settings
+from infra.copy_settings import Copies
 from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import KEY, Graph
 

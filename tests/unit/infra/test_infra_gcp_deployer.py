@@ -23,9 +23,9 @@ def test_role_file_is_current() -> None:
 
 
 def test_all_gcp_resource_types_have_needed_permissions(
-    gcp_vision: GcpGraph, gcp_speech: GcpGraph, gcp_bank: GcpGraph
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph, gcp_bank: GcpGraph, gcp_copied: GcpGraph
 ) -> None:
-    graphs = (gcp_vision, gcp_speech, gcp_bank)
+    graphs = (gcp_vision, gcp_speech, gcp_bank, gcp_copied)
     types = {
         resource.type
         for graph in graphs

@@ -58,7 +58,7 @@ def test_each_alarm_has_a_single_condition(gcp_vision: GcpGraph, gcp_speech: Gcp
         f'"detcloud-vision-{function.replace("_", "-")}"' in errors for function in FUNCTIONS
     )
     assert alarms["errors"]["alertStrategy"]["notificationRateLimit"] == {"period": "3600s"}
-    assert 'resource.labels.job_id="detcloud-vision-minute"' in errors
+    assert 'resource.labels.job_id=("detcloud-vision-minute")' in errors
     minute = conditions["minute"]["conditionThreshold"]
     assert 'resource.labels.service_name="detcloud-vision-tick"' in minute["filter"]
     # Fewer than one successful call in five minutes, for another five minutes. No data counts as 0.

@@ -3,7 +3,7 @@
 import pytest
 
 from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
-from infra.gcp.policies import ROLES, TRIAL_ROLES, Grant, key_members, list_grants
+from infra.gcp.policies import ROLES, SETTING_ROLES, Grant, key_members, list_grants
 from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, FUNCTIONS
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
@@ -155,7 +155,7 @@ def test_build_account_may_read_sources_and_push_images() -> None:
 def test_all_accounts_and_roles_are_granted() -> None:
     all_grants = grants(logs_instances=True)
     assert {grant.account for grant in all_grants} == {*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS}
-    assert {grant.role for grant in all_grants} == set(ROLES) - set(TRIAL_ROLES)
+    assert {grant.role for grant in all_grants} == set(ROLES) - set(SETTING_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])

@@ -105,7 +105,7 @@ def test_rollback_needs_an_earlier_revision() -> None:
 
 def test_refuses_a_rollback_to_an_incomplete_deployment() -> None:
     api = services("one", "two", without="tick")
-    with pytest.raises(RollbackFailed, match="tick of the deployment one cannot be found"):
+    with pytest.raises(RollbackFailed, match="the deployment one has no version of tick"):
         move_functions(NAMES, api, lambda line: None)
     assert api.urls_of("PATCH") == []
 

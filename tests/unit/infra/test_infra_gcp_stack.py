@@ -15,7 +15,7 @@ import pytest
 from infra.gcp.functions import describe_deployment
 from infra.gcp.image import BuildFailed
 from infra.gcp.names import OTHER_ACCOUNTS, STARTED_BY_TICK
-from infra.gcp.policies import ROLES, TRIAL_ROLES, list_grants
+from infra.gcp.policies import ROLES, SETTING_ROLES, list_grants
 from infra.gcp.program import make_stack, read_stack_config
 from infra.gcp.settings import parse_settings
 from infra.gcp.storage import INDEXES
@@ -397,7 +397,7 @@ def test_each_grant_is_made_once_with_its_condition(gcp_vision: GcpGraph) -> Non
     )
     roles = gcp_vision.inputs_of("projects/iAMCustomRole")
     assert {name: role["permissions"] for name, role in roles.items()} == {
-        name: list(permissions) for name, permissions in ROLES.items() if name not in TRIAL_ROLES
+        name: list(permissions) for name, permissions in ROLES.items() if name not in SETTING_ROLES
     }
 
 

@@ -115,7 +115,7 @@ def test_rollback_needs_an_earlier_version() -> None:
 def test_missing_function_version_stops_the_rollback() -> None:
     aws = Lambda(OLD, NEW)
     del aws.versions[NAMES.part("tick")][1]
-    with pytest.raises(RollbackFailed, match=r"^tick of the deployment .* cannot be found"):
+    with pytest.raises(RollbackFailed, match="has no version of tick, so nothing was rolled"):
         aws.move()
     assert not aws.moved
 

@@ -1,4 +1,4 @@
-"""`detcloud deploy restore`: the restore of a deployed cluster's state."""
+"""`detcloud deploy restore`: the restore of a deployed cluster's state, or of lost objects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from detcloud.cli.commands.deployment_process import add_stack_options, run_depl
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud
 from detcloud.cli.framework.options import add_yes_option, confirm
+from detcloud.cli.rendering.terminal import sanitize
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `restore_cluster`: `--team`, `--config`, `--time` or `--from`, and
-    `--yes`.
+    """Add the options of `restore_cluster`: `--team`, `--config`, `--time` or `--from`,
+    `--objects`, and `--yes`.
     """
     add_stack_options(parser)
     chosen = parser.add_mutually_exclusive_group()
@@ -34,6 +35,12 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
         help="restore this backup or export; without --time and --from, a lost table or database "
         "is restored from its newest backup",
     )
+    parser.add_argument(
+        "--objects",
+        action="store_true",
+        help="restore lost objects of the buckets instead of the state, while the cluster runs; "
+        "with --time, the objects of this moment",
+    )
     add_yes_option(parser)
 
 
@@ -45,11 +52,16 @@ def restore_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     deployment connects the functions to it. The child process prints the steps with their seconds
     to stderr. After an error, the same command continues.
 
+    With `--objects`, restore lost objects of the buckets instead, without a question. Print the
+    outcome, and return 1 if files of checkpoints stay lost.
+
     Raises:
         DetcloudError: packages, the server or the settings file are missing, the token file is
             unusable, nothing can be restored, the cloud refused a call, or the deployment failed.
             Or stdin is not a terminal and `--yes` is missing.
     """
+    if arguments.objects:
+        return _restore_objects(cloud, arguments)
     team = arguments.team
     chosen = arguments.time or arguments.source or "the newest backup"
     if not confirm(
@@ -65,6 +77,34 @@ def restore_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     if report["is_new_store"]:
         _connect_store(cloud, arguments)
     return 0
+
+
+def _restore_objects(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Restore lost objects, print the outcome, and return 0, or 1 if checkpoints stay lost.
+
+    Raises:
+        DetcloudError: `--from` was given, or an error of `restore_cluster`.
+    """
+    if arguments.source:
+        raise DetcloudError(
+            "--objects and --from exclude each other: lost objects come from the versions in the "
+            "buckets and from the setting `copies`"
+        )
+    flags = [f"--time={arguments.time}"] if arguments.time else []
+    _, report = run_deployment("objects", cloud, arguments, *flags)
+    found = report["checkpoints"]
+    print(f"code, logs and metrics: {count_text(report['objects'], 'object')} restored")
+    restored = f"{len(found['restored'])} restored ({count_text(found['files'], 'file')})"
+    print(f"checkpoints: {found['intact']} intact, {restored}, {len(found['lost'])} lost")
+    for folder in found["lost"]:
+        print(f"lost: {sanitize(folder)}")
+    if not found["lost"]:
+        return 0
+    print(
+        "runs that need a lost checkpoint continue from an earlier checkpoint, or fail with an "
+        "error that names the checkpoint"
+    )
+    return 1
 
 
 def _print_report(report: dict[str, Any]) -> None:

@@ -109,3 +109,34 @@ def test_policy_of_a_restore_is_printed(detcloud: Detcloud, child: Child) -> Non
     done = detcloud("deploy", "policy", "aws", "--team", "vision", "--restore")
     assert done.out == "{}\n"
     assert child.calls[0][-1] == "--restore"
+
+
+FILES = {"intact": 3, "restored": ["1/1/1/a"], "files": 2, "lost": []}
+
+
+def test_lost_objects_are_restored_without_a_question(detcloud: Detcloud, child: Child) -> None:
+    child.answers["objects"] = {"objects": 1, "checkpoints": FILES}
+    words = ("deploy", "restore", "gcp", "--team", "vision", "--objects", "--time", MOMENT)
+    done = detcloud(*words)
+    assert done.code == 0
+    assert [(words[0], words[-1]) for words in child.calls] == [("objects", f"--time={MOMENT}")]
+    assert done.out == (
+        "code, logs and metrics: 1 object restored\n"
+        "checkpoints: 3 intact, 1 restored (2 files), 0 lost\n"
+    )
+
+
+def test_lost_checkpoints_are_named(detcloud: Detcloud, child: Child) -> None:
+    lost = {**FILES, "lost": ["1/1/1/b"]}
+    child.answers["objects"] = {"objects": 0, "checkpoints": lost}
+    done = detcloud("deploy", "restore", "aws", "--team", "vision", "--objects")
+    assert done.code == 1
+    assert "1 lost\nlost: 1/1/1/b\nruns that need a lost checkpoint continue" in done.out
+
+
+def test_objects_have_no_source(detcloud: Detcloud, child: Child) -> None:
+    words = ("deploy", "restore", "aws", "--team", "vision", "--objects", "--from", "s3://x")
+    done = detcloud(*words)
+    assert done.code != 0
+    assert "--objects and --from exclude each other" in done.err
+    assert child.calls == []
