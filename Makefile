@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes cuda tour check test references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes cuda tour check test docs references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,9 +18,10 @@ AZURITE := $(VENV)-azurite/.stamp
 FUNCTIONS := $(VENV)-functions/.stamp
 HADOOP := $(VENV)-hadoop/.stamp
 PAGE := $(VENV)/.stamp-page
+DOCS := $(VENV)/.stamp-docs
 PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o -type f -not -name '*.pyc' -print)
 CORE_EXTRAS := server,torch,examples,dev
-EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,test
+EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,docs,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
 DEPLOYED := tests/end_to_end/aws tests/integration
 USED := tests/end_to_end tests/hostile
@@ -55,6 +56,7 @@ help:
 	@echo "make bench      install the peers and measure detcloud against them"
 	@echo "make bench-aws  measure the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
+	@echo "make docs       build the documentation site into build/site, and check its links, anchors and words"
 	@echo "make references  generate the documents that are made from the code: configurations, the command line and stored rows"
 	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
@@ -77,7 +79,7 @@ $(SETUP): $(PACKAGES) $(EMULATORS) $(FUNCTIONS) $(AZURITE) $(PAGE)
 
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
-	@touch $@ $(CORE)
+	@touch $@ $(CORE) $(DOCS)
 
 # AWS on this machine, apart from ours: it pins the versions of its own packages.
 $(EMULATORS): emulators.txt
@@ -111,6 +113,14 @@ $(PAGE): $(PAGE_SOURCES) .ci/build-page | $(if $(filter demo,$(MAKECMDGOALS)),$(
 page: $(CORE)
 	@sh .ci/build-page $(VENV)
 	@touch $(PAGE)
+
+# The generator and the spelling checker; the site itself is built without a network.
+$(DOCS): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS)
+	@$(BIN)/python -m docs_site build
 
 # A reference that cannot be rendered leaves its document as it was.
 references: $(CORE)

@@ -27,6 +27,7 @@ PRODUCT = (
     "infra",
     "images",
     "harness/detcloud",
+    "docs_site",
 )
 # Folders whose types need packages that `make setup-core` leaves out.
 DEPLOYED = (

@@ -103,8 +103,11 @@ def _original_command_lines() -> Iterator[str]:
 
 
 def _escape_cell(text: str) -> str:
-    """Return a text with escaped bars, because a bar would end the cell of a Markdown table."""
-    return text.replace("|", "\\|")
+    """Return a text with escaped bars and asterisks.
+
+    In Markdown, a bar would end the cell of a table, and asterisks would emphasize the text.
+    """
+    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,10 @@ def test_tables_of_the_reference_are_well_formed() -> None:
             assert line.replace("\\|", "").count("|") == 3, line
 
 
+def test_asterisks_of_a_pattern_are_no_emphasis() -> None:
+    assert r"'\*\*/\*.pth'" in DOCUMENT.read_text(encoding="utf-8")
+
+
 def test_replaced_commands_do_not_exist() -> None:
     assert not REPLACED_NOUNS.keys() & {*NOUNS, *NOUN_ALIASES}
     here = {command.name for command in COMMANDS}

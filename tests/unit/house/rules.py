@@ -26,7 +26,7 @@ PRODUCT = (
     "infra",
     "images",
 )
-SCANNED = (*PRODUCT, "bench", "tests", "examples")
+SCANNED = (*PRODUCT, "bench", "docs_site", "tests", "examples")
 
 LINE_CHARACTERS_MAX = 100
 FILE_LINES_MAX = 500
