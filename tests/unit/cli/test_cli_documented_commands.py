@@ -17,7 +17,13 @@ from detcloud.cli.main import _find_command, _split_leading_url
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     path
-    for pattern in ("README.md", "docs/*.md", "docs/runbook/*.md", "examples/**/*.md")
+    for pattern in (
+        "README.md",
+        "docs/*.md",
+        "docs/runbook/*.md",
+        "docs/tutorials/*.md",
+        "examples/**/*.md",
+    )
     for path in sorted(ROOT.glob(pattern))
 ]
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

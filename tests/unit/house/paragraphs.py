@@ -22,6 +22,7 @@ PATTERNS = (
     "*.md",
     "docs/*.md",
     "docs/runbook/*.md",
+    "docs/tutorials/*.md",
     "images/*.md",
     "examples/**/*.md",
     "tests/*.md",
