@@ -13,6 +13,7 @@ from importlib import import_module
 from textwrap import dedent
 from typing import Final, NamedTuple
 
+from control_plane.paragraphs import first_paragraph, further_paragraphs, joined_paragraphs
 from control_plane.rows.registry import SUBJECTS
 from control_plane.rows.row_type import RowType
 from control_plane.rows.stored_fields import stored_field_names
@@ -73,7 +74,7 @@ class FieldText(NamedTuple):
     annotation: str
     """The type, as the source has it. "" if unknown."""
     meaning: str
-    """The text below the field. "" for a field without a text."""
+    """The paragraphs of the text below the field. "" for a field without a text."""
 
 
 def record_fields(record: type) -> dict[str, FieldText]:
@@ -99,7 +100,7 @@ def _class_fields(record: type) -> dict[str, FieldText]:
                 fields[last] = FieldText(annotation, "")
             continue
         if last in fields and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            meaning = " ".join(str(node.value.value).split())
+            meaning = joined_paragraphs(str(node.value.value))
             fields[last] = fields[last]._replace(meaning=meaning)
         last = ""
     return fields
@@ -149,8 +150,11 @@ def _field_lines(row: RowType) -> Iterator[str]:
     for name, field in fields.items():
         cells = [f"`{stored_names.get(name, name)}`"]
         cells += [_cell(f"`{field.annotation}`")] if record else []
-        yield f"| {' | '.join([*cells, _cell(field.meaning.removesuffix('.'))])} |"
+        meaning = first_paragraph(field.meaning).removesuffix(".")
+        yield f"| {' | '.join([*cells, _cell(meaning)])} |"
     yield ""
+    for name, field in fields.items():
+        yield from further_paragraphs(f"`{stored_names.get(name, name)}`", field.meaning)
 
 
 def _cell(text: str) -> str:

@@ -259,9 +259,10 @@ class Environment(Section):
     """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map from each of `cpu`, `cuda` and `rocm` to a list of NAME=VALUE.
+    In the length era, variables with other names are added from the template and the cluster.
+
     Every VALUE is shown as a mask, except for names in `shown_variables` and some names of
-    libraries, such as `OMP_NUM_THREADS` and `CUDA_VISIBLE_DEVICES`. In the length era, variables
-    with other names are added from the template and the cluster.
+    libraries, such as `OMP_NUM_THREADS` and `CUDA_VISIBLE_DEVICES`.
     """
     shown_variables: VariableNames = ()
     """Names of variables with public values, which configurations and templates show unmasked.
@@ -269,10 +270,12 @@ class Environment(Section):
     added.
     """
     pip: PackagesField | None = Field(default=None, repr=False)
-    """Packages that `pip` installs before `startup-hook.sh` and the trial, with and without
-    containers: a list of lines of a requirements file, such as `[\"transformers==4.57\"]`, or the
-    path of a requirements file in the model directory. A machine installs the same packages once
-    for each user. Set the package index, and the login for the index, with variables such as
+    """Packages that `pip` installs before `startup-hook.sh` and the trial: a list of lines of a
+    requirements file, such as `[\"transformers==4.57\"]`, or the path of a requirements file in the
+    model directory.
+
+    The packages are installed with and without containers. A machine installs the same packages
+    once for each user. Set the package index, and the login for the index, with variables such as
     `PIP_INDEX_URL`.
     """
     uv: PackagesField | None = Field(default=None, repr=False)
@@ -288,9 +291,10 @@ class Environment(Section):
     """Accepted, but has no effect: containers use the host's network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
-    `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. The login replaces
-    the logins of the template and the cluster. These apply only to images of the registry that they
-    are for. A login with a `server` is sent to no other registry. Only in containers.
+    `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. Only in containers.
+
+    The login replaces the logins of the template and the cluster, which apply only to images of
+    their own registry. A login with a `server` is sent to no other registry.
     """
     force_pull_image: bool = False
     """Whether the image is pulled even if the machine has the image. Only in containers."""

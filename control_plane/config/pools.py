@@ -89,9 +89,11 @@ class Scheduler(Section):
     are started by hand: a provider launches instances of a single size for a trial.
     """
     reserve_after: Duration = 600_000
-    """How long a job without slots waits before the pool holds free slots for the job; with 0 the
-    pool never holds slots. Under `priority`, only jobs that wait for several slots get slots held.
-    With `preemption`, the scheduler makes room for a job at once, so that the pool holds no slots.
+    """How long a job without slots waits before the pool holds free slots for the job. With 0, the
+    pool never holds slots.
+
+    Under `priority`, the pool holds slots only for jobs that wait for several slots. With
+    `preemption`, the scheduler makes room for a job at once, so that the pool holds no slots.
     """
 
     @field_validator("preemption")
@@ -220,18 +222,21 @@ class ClusterConfig(Section):
     """Defaults for the trials of all pools; see Task container defaults."""
     checkpoint_storage: Storage | None = None
     """The checkpoint storage of experiments whose configuration names no `type`, and the number of
-    checkpoints to keep; as in [configurations](configuration.md#checkpoint-storage). An experiment
-    keeps the storage that was configured at its creation. Its trials can read the keys of the
-    storage. If absent, checkpoints are stored in the cluster's own folder or bucket.
+    checkpoints to keep; as in [configurations](configuration.md#checkpoint-storage). If absent,
+    checkpoints are stored in the cluster's own folder or bucket.
+
+    An experiment keeps the storage that was configured at its creation. Its trials can read the
+    keys of the storage.
     """
     checkpoint_endpoints: Annotated[
         tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
         Field(strict=False, max_length=ENDPOINTS_MAX),
     ] = ()
     """The allowed stores other than Amazon's, Google's and Azure's, as `https://host:port`: the
-    values of `endpoint_url`, `hdfs_url` and `account_url` in experiments' `checkpoint_storage`. The
-    cluster follows the redirects of these stores, for example to HDFS's datanodes. A cluster in a
-    cloud calls no other stores; a cluster on a machine calls any store.
+    values of `endpoint_url`, `hdfs_url` and `account_url` in experiments' `checkpoint_storage`.
+
+    A cluster in a cloud calls no other stores; a cluster on a machine calls any store. The cluster
+    follows the redirects of these stores, for example to HDFS's datanodes.
     """
     page_origins: Annotated[
         tuple[Annotated[str, AfterValidator(_check_page_origin)], ...],

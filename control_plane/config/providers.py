@@ -126,10 +126,12 @@ class Provider(Section):
     max_agent_starting_period: PositiveDuration = 20 * 60_000
     """The longest time from the launch of an instance to the enrolment of the agent."""
     launch_error_limit: CountOrZero | None = None
-    """The number of consecutive failures after which the pool gives up an offering. Failures from a
-    lack of capacity or quota, and from throttling, do not count. The pool tries a given-up offering
-    with a single instance, at most once an hour, until the agent of an instance enrols. 0 turns
-    this off. The default is 10, or `launch_error_retries` + 1 if `launch_error_retries` is given.
+    """The number of consecutive failures after which the pool gives up an offering. 0: never. The
+    default is 10, or `launch_error_retries` + 1 if `launch_error_retries` is given.
+
+    Failures from a lack of capacity or quota, and from throttling, do not count. The pool tries a
+    given-up offering with a single instance, at most once an hour, until the agent of an instance
+    enrols.
     """
     launch_error_retries: CountOrZero = 0
     """Determined's setting: `launch_error_limit` - 1. 0 has no effect."""

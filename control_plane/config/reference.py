@@ -1,7 +1,8 @@
 """The references of configurations, docs/configuration.md and docs/cluster-configuration.md.
 
 The text of a field is the string below the field in the source of the model. Python discards these
-strings, so this module parses the source.
+strings, so this module parses the source. The first paragraph of a text is a cell of the table, and
+further paragraphs follow the table.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from control_plane.config.section import Section
 from control_plane.config.spelled_types import SPELLED_OUT
 from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.field_types import Length
+from control_plane.paragraphs import first_paragraph, further_paragraphs, joined_paragraphs
 from control_plane.searchers.options import OptionGroup
 from control_plane.searchers.registry import searcher_specs
 
@@ -38,24 +40,29 @@ INTRODUCTION: Final = """\
 # Configuration reference
 
 This page lists every field of an experiment's configuration. `detcloud config check FILE` checks a
-configuration and prints each problem with its line; `detcloud experiment config ID` prints that of
-an experiment with all defaults.
+configuration and prints each problem with its line. `detcloud experiment config ID` prints the
+configuration of an experiment with all defaults.
 
-A configuration belongs to one of two **eras**: the step era counts training in steps of
-`batches_per_step` batches, the length era in batches, records or epochs. One of
-`max_steps`, `target_trial_steps`, `step_budget`, `steps_per_round`, `batches_per_step`, or an
-integer `min_validation_period` or `min_checkpoint_period` makes it the step era; `detcloud config
-check --migrate` converts it to lengths.
+**Eras.** A configuration belongs to one of two eras. The step era counts training in steps of
+`batches_per_step` batches. The length era counts in batches, records or epochs. A configuration is
+in the step era if it has `max_steps`, `target_trial_steps`, `step_budget`, `steps_per_round` or
+`batches_per_step`, or an integer as `min_validation_period` or `min_checkpoint_period`. `detcloud
+config check --migrate` converts steps to lengths.
 
-Null is the same as leaving a field out. Unknown fields, duplicate keys and wrong types are errors.
-A configuration is merged over its template, and `--config a.b=value` over both.
+**Missing and wrong fields.** Null is the same as leaving a field out. Unknown fields, duplicate
+keys and wrong types are errors.
+
+**Templates and options.** A configuration takes precedence over its template. `--config a.b=value`
+takes precedence over both.
 
 **Paths of names.** Dots separate the names of a path. A name that contains a dot, a space, a quote,
-`=` or a bracket stands in quotes: `--config 'hyperparameters."model.layers"=3'`. Double quotes
-enclose a JSON string, single quotes the name as it is. Messages, lists, the history and the web
-page write paths in the same form; metadata filters and `set metadata` read it. Without quotes,
-`hyperparameters.model.layers=3` changes the key `model.layers` if the file or its template has it.
-If the file also has a group `model`, the command is refused and prints both spellings.
+`=` or a bracket needs quotes: `--config 'hyperparameters."model.layers"=3'`. Double quotes enclose
+a JSON string, and single quotes enclose the name unchanged. Messages, lists, the history and the
+web page print paths in the same form. Metadata filters and `set metadata` accept this form.
+
+Without quotes, `hyperparameters.model.layers=3` changes the key `model.layers` if the file or its
+template has this key. If the file also has a group `model`, the command is refused and prints both
+spellings.
 
 ```yaml
 name: digits
@@ -183,10 +190,16 @@ CLUSTER_INTRODUCTION: Final = """\
 # Cluster configuration reference
 
 This page lists every field of a cluster configuration file, which describes the resource pools of a
-cluster. `detcloud config check --cluster FILE` checks a file, `detcloud cluster apply FILE` applies
-it to a running cluster, and `detcloud up --config FILE` starts a cluster with it. Fields that are
-left out have their defaults. Pools that are not in the file are removed, which is refused while
-they are in use. [resource-pools.md](resource-pools.md) explains how to use pools.
+cluster. [resource-pools.md](resource-pools.md) explains how to use pools.
+
+| command | effect |
+|---|---|
+| `detcloud config check --cluster FILE` | checks the file |
+| `detcloud cluster apply FILE` | applies the file to a running cluster |
+| `detcloud up --config FILE` | starts a cluster with the file |
+
+Fields that are left out have their defaults. `cluster apply` removes pools that are not in the
+file, and refuses the file while such a pool is in use.
 
 ```yaml
 resource_manager:
@@ -316,7 +329,7 @@ def _hyperparameter_lines() -> Iterator[str]:
 
 
 def _storage_lines() -> Iterator[str]:
-    text = "`checkpoint_storage`. Without a `type` checkpoints go where the cluster keeps them."
+    text = "`checkpoint_storage`. Without a `type`, checkpoints are stored in the cluster's store."
     yield from _section("Checkpoint storage", text, field_rows(storage.CheckpointStorage))
     for name, model in storage.storage_models().items():
         yield f"### {name}"
@@ -326,8 +339,8 @@ def _storage_lines() -> Iterator[str]:
         yield from _table(field_rows(model, storage.CheckpointStorage))
     yield "## Data layer"
     yield ""
-    yield "`data_layer`: where `cache_train_dataset` and `cache_validation_dataset` keep data sets"
-    yield "of PyTorch trials ([data](data.md)); its `type` is `shared_fs` by default."
+    yield "`data_layer`: the store of `cache_train_dataset` and `cache_validation_dataset`"
+    yield "([data](data.md)). The default `type` is `shared_fs`."
     yield ""
     for name, layer in storage.LAYERS.items():
         yield f"### {name} layer"
@@ -346,12 +359,15 @@ def _section(title: str, text: str, rows: list[tuple[str, ...]]) -> Iterator[str
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
     yield "| field | type | default | meaning |"
     yield "|---|---|---|---|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    for *columns, meaning in rows:
+        yield f"| {' | '.join((*columns, first_paragraph(meaning)))} |"
     yield ""
+    for name, *_, meaning in rows:
+        yield from further_paragraphs(name, meaning)
 
 
 def field_rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
-    """Return a table row for each field of a model: name, type, default and meaning.
+    """Return a table row for each field of a model: name, type, default and paragraphs of meaning.
 
     Fields that a class of `below` declares are left out. A `type` with a single value is left out.
     Raise LookupError for a field without a meaning or with an unknown type.
@@ -472,7 +488,7 @@ def _without_checks(annotation: ast.expr) -> ast.expr:
 
 def _text(statement: ast.stmt | None) -> str:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return " ".join(str(statement.value.value).split()).replace("|", "\\|")
+        return joined_paragraphs(str(statement.value.value)).replace("|", "\\|")
     return ""
 
 

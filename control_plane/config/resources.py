@@ -143,15 +143,18 @@ class Resources(Section):
     absent, the default of the pool. Changed later with `experiment set priority`.
     """
     resource_pool: PoolNames = ""
-    """The pool of the experiment. If empty, the cluster's default pool for trials with slots or for
-    trials without slots. A list contains several pools in the order of preference: the job waits in
-    the first pool and moves to the next after `pool_patience`. Changed later with `job update
-    --resource-pool`; then the job stays in the new pool.
+    """The pool of the experiment, or a list of pools in the order of preference. If empty, the
+    cluster's default pool for trials with slots or for trials without slots.
+
+    With a list, the job waits in the first pool and moves to the next after `pool_patience`. `job
+    update --resource-pool` changes the pool; then the job stays in the new pool.
     """
     pool_patience: PositiveDuration = 600_000
-    """How long the job waits in each of several pools before moving to the next. In the first
-    round, the job immediately leaves a pool that cannot provide slots, for example a draining pool.
-    In later rounds, the waits double. Has no effect with a single pool.
+    """How long the job waits in each of several pools before moving to the next. Has no effect with
+    a single pool.
+
+    In the first round, the job immediately leaves a pool that cannot provide slots, for example a
+    draining pool. In later rounds, the waits double.
     """
     deadline: Deadline | None = None
     """The time by which the experiment must be complete: a duration from the submission (`6h`,

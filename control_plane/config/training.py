@@ -21,9 +21,11 @@ class Optimizations(Section):
     average_aggregated_gradients: bool = True
     """Whether the summed gradients are divided by the number of batches."""
     asynchronous_checkpoints: bool | None = None
-    """Whether a trial continues to train while a checkpoint is written and stored. If memory is
-    short, the trial waits until the checkpoint is written. By default `true`, except for a
-    PyTorchTrial's states of less than 4 MiB in a folder on the trial's machine.
+    """Whether a trial continues to train while a checkpoint is written and stored. By default
+    `true`, except for a PyTorchTrial's states of less than 4 MiB in a folder on the trial's
+    machine.
+
+    If memory is short, the trial waits until the checkpoint is written.
     """
     average_training_metrics: bool = True
     """Whether training metrics are averages over all processes of a trial. With `false`, the

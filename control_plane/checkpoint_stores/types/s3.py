@@ -39,8 +39,10 @@ class S3(CheckpointStorage):
     """The secret for access_key."""
     endpoint_url: Url | None = None
     """The URL of a store other than Amazon's. A cluster in a cloud calls only stores in
-    `checkpoint_endpoints` of its configuration. The store may lack newer checksums, conditional
-    writes, ranges and lists of uploads: detcloud detects missing features and works without them.
+    `checkpoint_endpoints` of its configuration.
+
+    The store may lack newer checksums, conditional writes, ranges and lists of uploads. detcloud
+    detects missing features and works without them.
     """
     prefix: Prefix | None = None
     """A prefix of every key."""

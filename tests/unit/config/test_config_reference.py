@@ -52,3 +52,27 @@ class BoundedSection(Section):
 def test_reference_shows_bounds_of_optional_fields() -> None:
     text = str(list(reference.field_rows(BoundedSection)))
     assert text.count("integer 0 to 19") == 2
+
+
+class LongSection(Section):
+    """A section with a field of two paragraphs."""
+
+    field: Text = ""
+    """The first paragraph,
+    on two lines.
+
+    The second paragraph.
+    """
+    other: Text = ""
+    """A single paragraph."""
+
+
+def test_further_paragraphs_follow_the_table() -> None:
+    lines = list(reference._table(reference.field_rows(LongSection)))
+    assert lines[2:] == [
+        '| `field` | string | `""` | The first paragraph, on two lines. |',
+        '| `other` | string | `""` | A single paragraph. |',
+        "",
+        "**`field`.** The second paragraph.",
+        "",
+    ]

@@ -142,8 +142,9 @@ def test_problems_of_configurations_show_no_secret(path: str, value: object) -> 
 
 def test_manual_lists_the_plain_variables() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs" / "manage.md").read_text()
-    listed = text.partition("these settings of libraries: ")[2].partition(";\n")[0]
-    assert listed == ", ".join(f"`{name}`" for name in sorted(PLAIN_VARIABLES))
+    listed = text.partition("These settings of libraries are always shown:\n\n")[2]
+    paragraph = " ".join(listed.partition("\n\n")[0].split())
+    assert paragraph == ", ".join(f"`{name}`" for name in sorted(PLAIN_VARIABLES)) + "."
 
 
 def test_numeric_secret_is_refused_without_the_value() -> None:

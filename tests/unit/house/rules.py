@@ -53,6 +53,7 @@ PURE_FILES = (
     "control_plane/evolve.py",
     "control_plane/field_types.py",
     "control_plane/findings.py",
+    "control_plane/paragraphs.py",
     "control_plane/storable_text.py",
     "control_plane/text_forms.py",
     "control_plane/alarms/conditions.py",
