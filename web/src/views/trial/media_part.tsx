@@ -10,7 +10,7 @@ import { axisTicks } from "../../curves/ticks";
 import { useWidth } from "../../curves/use_width";
 import { bytesText, countText, numberText } from "../../parts/format";
 import { Empty, Failure, Loading } from "../../parts/status";
-import { histogramBars, mediaSeries, type MediaItem, type MediaSeries } from "./media";
+import { histogramBars, mediaSeries, textParts, type MediaItem, type MediaSeries } from "./media";
 import "./media.css";
 
 // Contents that are loaded without a click, in characters.
@@ -102,13 +102,24 @@ function TagPart({ series: { kind, tag, items }, trial }: { series: MediaSeries;
 
 function Content({ item, trial }: { item: MediaItem; trial: number }) {
   const { kind, tag, step, size, content, content_type: type, text, buckets } = item;
-  if (kind === "text") return <pre class="breaks" tabIndex={0}>{text}</pre>;
+  if (kind === "text") return <>{textParts(text).map((part, n) => ("rows" in part ? <TextTable key={n} rows={part.rows} label={tag} /> : <pre key={n} class="breaks" tabIndex={0}>{part.text}</pre>))}</>;
   if (kind === "histogram") return <Histogram buckets={buckets} name={tag} title={`${tag} at step ${step}, trial ${trial}`} />;
   if (!content) return <p class="quiet">{type ? `This ${kind} has ${bytesText(size)}, which is more than the page shows.` : `Browsers do not show the format of this ${kind}.`} TensorBoard shows it.</p>;
   const source = `data:${type};base64,${content}`;
   return kind === "audio"
     ? <audio controls src={source} aria-label={`${tag}, step ${step}`} />
     : <img src={source} alt={`${tag}, step ${step}`} />;
+}
+
+function TextTable({ rows: [head = [], ...rows], label }: { rows: string[][]; label: string }) {
+  return (
+    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+      <table>
+        <thead><tr>{head.map((cell, n) => <th key={n} scope="col">{cell}</th>)}</tr></thead>
+        <tbody>{rows.map((row, n) => <tr key={n}>{row.map((cell, place) => <td key={place}>{cell}</td>)}</tr>)}</tbody>
+      </table>
+    </div>
+  );
 }
 
 const [HEIGHT, LEFT, BOTTOM, TOP] = [180, 8, 22, 6];
@@ -119,16 +130,16 @@ function Histogram({ buckets, name, title }: { buckets: MediaItem["buckets"]; na
   const bars = histogramBars(buckets);
   if (bars.length === 0) return <p class="quiet">The histogram is empty.</p>;
   const [low, high] = [bars[0]!.left, bars.at(-1)!.right];
-  const most = Math.max(...bars.map(({ density }) => density));
+  const most = Math.max(...bars.map(({ count }) => count));
   const toX = (value: number) => LEFT + ((value - low) / (high - low || 1)) * (width - 2 * LEFT);
-  const toY = (density: number) => HEIGHT - BOTTOM - (density / (most || 1)) * (HEIGHT - BOTTOM - TOP);
+  const toY = (count: number) => HEIGHT - BOTTOM - (count / (most || 1)) * (HEIGHT - BOTTOM - TOP);
   return (
-    <ChartFrame name={name} title={title} csv={() => rowsCsv(["from", "to", "count"], bars.map(({ left, right, count }) => [left, right, count]))}>
+    <ChartFrame name={name} title={title} csv={() => rowsCsv(["from", "to", "count"], buckets)}>
       <SvgTip>
         <div ref={ref}>
-          <svg class="histogram" width={width} height={HEIGHT} role="img" aria-label={`${title}: ${countText(bars.length, "bucket")} from ${numberText(low)} to ${numberText(high)}`}>
-            {bars.map(({ left, right, count, density }) => (
-              <rect key={left} x={toX(left)} width={Math.max(.5, toX(right) - toX(left))} y={toY(density)} height={HEIGHT - BOTTOM - toY(density)}
+          <svg class="histogram" width={width} height={HEIGHT} role="img" aria-label={`${title}: ${countText(buckets.length, "bucket")} from ${numberText(low)} to ${numberText(high)}`}>
+            {bars.map(({ left, right, count }) => (
+              <rect key={left} x={toX(left)} width={Math.max(1, toX(right) - toX(left) - 1)} y={toY(count)} height={HEIGHT - BOTTOM - toY(count)}
                 data-tip={`${numberText(left)} to ${numberText(right)}\n${numberText(count)} values`} />
             ))}
             {axisTicks("number", low, high, Math.round(width / 90)).map(({ at, text }) => <text key={at} x={toX(at)} y={HEIGHT - 6} text-anchor="middle">{text}</text>)}
