@@ -166,7 +166,7 @@ def _read_entries(services: Services, trial_id: int) -> Iterator[RecordedEntry]:
 
 
 def _timeline(state: TrialState, entries: list[RecordedEntry]) -> TrialTimeline:
-    """Return the timeline of a trial with these journal entries."""
+    """Build the timeline of a trial from journal entries."""
     builder = _TimelineBuilder()
     for entry in entries[:ENTRIES_OF_TRIAL_MAX]:
         for message in _messages(state.trial_id, entry):
@@ -212,7 +212,7 @@ class _TimelineBuilder:
 
     @property
     def run(self) -> TimelineRun | None:
-        """The run with slots, or None."""
+        """The open run. None while the trial holds no slots."""
         return self.runs[-1] if self.runs and self.runs[-1].ended_ms is None else None
 
     def apply(self, message: Any, entry: RecordedEntry) -> None:
