@@ -5,6 +5,7 @@ repeatedly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -93,11 +94,14 @@ class TrialSeries(Answer):
 class SeriesOfTrial(Answer):
     """The series of a trial in an experiment's chart.
 
-    `started_ms` is as in `TrialSeries`, `total` as in `Series`.
+    `started_ms` is as in `TrialSeries`, `total` as in `Series`. `hparams` and `best_metric`, the
+    trial's best searcher metric, are only set if the request asks for hyperparameters.
     """
 
     trial_id: int
     started_ms: int | None = None
+    hparams: dict[str, Any] | None = None
+    best_metric: float | None = None
     points: list[Point]
     total: int
 
@@ -198,6 +202,7 @@ def experiment_series_json(
     trials: int,
     *,
     times: bool = False,
+    hparams: bool = False,
 ) -> bytes:
     """Return the JSON text of the experiment's `ExperimentSeries`.
 
@@ -213,6 +218,7 @@ def experiment_series_json(
         points: the most points of each series; longer series are downsampled.
         trials: the most trials, at most BEST_MAX, which the caller checks.
         times: add the time of each point and `started_ms`.
+        hparams: add the hyperparameters and the best searcher metric of each trial.
 
     Raises:
         RequestError: not_found, if the experiment does not exist; invalid, if `points * trials` is
@@ -230,10 +236,11 @@ def experiment_series_json(
     )
     heads = services.experiments.read_trials(best)
     series = (
-        b'{"trial_id":%d,%s%s}'
+        b'{"trial_id":%d,%s%s%s}'
         % (
             trial.trial_id,
             _started_json(services, trial.trial_id) if times else b"",
+            _hparams_json(trial) if hparams else b"",
             _draw_chart(
                 services,
                 trial,
@@ -328,6 +335,12 @@ def _started_json(services: Services, trial_id: int) -> bytes:
     fields = parse_json(rows[0].body) if rows else {}
     time_ms = fields.get("time_ms")
     return b'"started_ms":%s,' % to_json(time_ms if isinstance(time_ms, int) else None)
+
+
+def _hparams_json(trial: TrialState) -> bytes:
+    """Return the JSON fields `hparams` and `best_metric` of a trial, with a comma."""
+    fields = to_json(dict(trial.hparams)), to_json(trial.best_metric)
+    return b'"hparams":%s,"best_metric":%s,' % fields
 
 
 def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> bytes:

@@ -61,7 +61,7 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
             for more than `event_file_parts_max` stored parts, or if the cluster may not call the
             store's endpoints; unavailable, if the store does not answer.
     """
-    store, parts = _open_folder(services, trial_id)
+    store, parts = open_event_folder(services, trial_id)
     folder = "/".join(parts)
 
     def describe(_: int, file: EventFile) -> TrialEventFile:
@@ -69,10 +69,10 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
             EventFilePart(size=part.size, url=_url(services, store, folder, trial_id, part))
             for part in file.parts
         ]
-        path = _readable_path(file.path)
+        path = readable_path(file.path)
         return TrialEventFile(path=path, size=file.size, version=file.version, parts=described)
 
-    files = assemble_files(_list_stored(services, store, parts, trial_id))
+    files = assemble_files(list_stored_parts(services, store, parts, trial_id))
     return page_from_sequence(files, page, EVENT_FILES, describe)
 
 
@@ -87,8 +87,8 @@ def open_event_file(services: Services, key: ObjectKey) -> FileContent:
             store's endpoints; unavailable, if the store does not answer.
     """
     _, trial_id, digest = key.parts
-    store, parts = _open_folder(services, int(trial_id))
-    for path, _ in _list_stored(services, store, parts, int(trial_id)):
+    store, parts = open_event_folder(services, int(trial_id))
+    for path, _ in list_stored_parts(services, store, parts, int(trial_id)):
         if _digest(path) == digest:
             try:
                 return store.open_file("/".join((*parts, path)))
@@ -99,7 +99,7 @@ def open_event_file(services: Services, key: ObjectKey) -> FileContent:
     raise RequestError(Code.NOT_FOUND, f"this file of trial {trial_id} is gone")
 
 
-def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tuple[str, ...]]:
+def open_event_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tuple[str, ...]]:
     """Return the store of the trial's event files, and the parts of the folder's path in the store.
 
     The folder need not exist.
@@ -116,7 +116,7 @@ def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tu
     return store, (TENSORBOARD_FOLDER, str(experiment_id), str(trial_id))
 
 
-def _list_stored(
+def list_stored_parts(
     services: Services, store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
 ) -> Iterator[tuple[str, int]]:
     """List the stored parts of a trial's event files below a folder. All parts are listed at the
@@ -150,7 +150,7 @@ def _list_stored(
     return iter(files)
 
 
-def _readable_path(path: str) -> str:
+def readable_path(path: str) -> str:
     """Return a path as valid Unicode text. Bytes that are not UTF-8 are escaped, like \\xff."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 

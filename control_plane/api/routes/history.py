@@ -1,4 +1,4 @@
-"""Routes of an experiment's history, and of the replays of journals."""
+"""Routes of an experiment's history, of the trials' timelines, and of replays of journals."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ from fastapi import Query
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import ExperimentId, PageParameters, ServicesParameter
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.queries import history
+from control_plane.queries import history, trial_timelines
 from control_plane.queries.pages import Page
 
 router = guarded_router("history")
@@ -37,6 +37,20 @@ def list_history(
     """
     descending = order == "desc"
     return history.list_history(services, experiment_id, actor, trials, page, descending=descending)
+
+
+@router.get("/experiments/{experiment_id}/timelines")
+@require_role(*USER_ROLES)
+def list_timelines(
+    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
+) -> Page[trial_timelines.TrialTimeline]:
+    """List the runs and waits of an experiment's trials with times, machines and prices.
+
+    The trials are sorted by number. A page has at most 100 trials, and ends early after 4,000
+    entries of journals. At most 2,000 entries of a trial are read; `is_cut` marks a trial with
+    more. Errors: `not_found` for an unknown experiment. `invalid` for a cursor of another list.
+    """
+    return trial_timelines.list_timelines(services, experiment_id, page)
 
 
 @router.get("/experiments/{experiment_id}/replay")

@@ -99,17 +99,18 @@ def draw_experiment(
     points: Annotated[int, Query(ge=3, le=1_000)] = 200,
     count: Annotated[int, Query(alias="trials", ge=1, le=BEST_MAX)] = 10,
     times: bool = False,
+    hparams: bool = False,
 ) -> Response:
     """Return a metric's series for each of the best `trials` trials, the best trial first.
 
     Trials without a searcher metric follow by id. A trial without the metric has an empty series.
     `name` defaults to the searcher metric. Each series is downsampled to at most `points` points.
     With `times`, each point also has the time of the report, and each trial the time of the start.
-    Errors: `not_found` for an unknown experiment. `invalid` if `points` times `trials` is more than
-    50,000.
+    With `hparams`, each trial also has the hyperparameters and the best searcher metric. Errors:
+    `not_found` for an unknown experiment. `invalid` if `points` times `trials` is more than 50,000.
     """
     return json_response(
         charts.experiment_series_json(
-            services, experiment_id, group, name, points, count, times=times
+            services, experiment_id, group, name, points, count, times=times, hparams=hparams
         )
     )

@@ -7,11 +7,12 @@ from control_plane.api.route_guards import GuardedRoute, allow_anyone
 from control_plane.errors import Code, RequestError
 from control_plane.page.page_files import ENTRY, PageFiles
 
-# Scripts and styles are files of the page. The scripts create the images of charts and icon.
+# Scripts and styles are files of the page. The scripts create the images of charts and icon, and
+# the images and audio of trials.
 # `{api}` is the origin that the page may send requests to.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src {api}; base-uri 'none'; form-action 'none'; "
+    "media-src data:; connect-src {api}; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 # A policy inside a document cannot contain frame-ancestors; only the header can.

@@ -19,6 +19,7 @@ from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import trial as trials
 from control_plane.queries.event_files import TrialEventFile, list_event_files
 from control_plane.queries.pages import Page
+from control_plane.queries.trial_media import MediaPage, list_media
 from control_plane.usecases.metadata_edits import set_trial_metadata
 
 router = guarded_router("trials")
@@ -99,3 +100,18 @@ def list_trial_event_files(
     the store does not answer.
     """
     return list_event_files(services, trial_id, page)
+
+
+@router.get("/trials/{trial_id}/media")
+@require_role(*USER_ROLES)
+def list_trial_media(
+    trial_id: TrialId, services: ServicesParameter, page: PageParameters
+) -> MediaPage:
+    """List the images, histograms, texts and audio in the TensorBoard files of a trial.
+
+    A page reads about 16 MiB of the files, and may be empty although `next_cursor` is set. Errors:
+    `not_found` for an unknown trial. `invalid` for a cursor of another list. `conflict` if the
+    store has too many parts of files, or the cluster may not call the store. `unavailable` if the
+    store does not answer.
+    """
+    return list_media(services, trial_id, page)

@@ -182,6 +182,17 @@ def test_unused_series_leave_the_cache(cluster: Cluster, agent: Agent) -> None:
     assert names_of("training") == ["loss"]
 
 
+def test_experiment_series_has_hyperparameters_on_request(cluster: Cluster, agent: Agent) -> None:
+    for trial, loss in ((1, 0.7), (2, 0.3)):
+        agent.report(f"{trial}.1", metrics(5, "validation", loss=loss))
+    agent.report("2.1", metrics(6, "validation", loss=0.5))
+    drawn = cluster.get("/experiments/1/metrics?hparams=true").json["series"]
+    for one in drawn:
+        assert one["hparams"] == cluster.get(f"/trials/{one['trial_id']}").json["hparams"]
+    # The second trial was worse at its last validation than before.
+    assert [(one["trial_id"], one["best_metric"]) for one in drawn] == [(2, 0.3), (1, 0.7)]
+
+
 def test_experiment_series_starts_with_best_trials(cluster: Cluster, agent: Agent) -> None:
     for trial, loss in ((1, 0.7), (2, 0.3)):
         agent.report(f"{trial}.1", metrics(5, "validation", loss=loss, accuracy=1 - loss))

@@ -69,7 +69,7 @@ export function plotOptions(drawing: Drawing, element: HTMLElement, { onCursor, 
       series: [seriesOf(high), seriesOf(low)] as uPlot.Band.Bounds,
       fill: alphaColour(colourOf(curves[curve]!, curve, colours.isDark), BAND_OPACITY),
     })),
-    series: [{}, ...layers.map((layer) => layerSeries(layer, curves, colours.isDark))],
+    series: [{}, ...layers.map((layer) => layerSeries(layer, curves, colours))],
     hooks: {
       setCursor: [onCursor],
       setScale: [(plot, key) => { if (key === "x") onZoom(plot); }],
@@ -78,7 +78,7 @@ export function plotOptions(drawing: Drawing, element: HTMLElement, { onCursor, 
   };
 }
 
-function layerSeries({ curve: n, role, points }: Layer, curves: readonly Curve[], isDark: boolean): uPlot.Series {
+function layerSeries({ curve: n, role, points }: Layer, curves: readonly Curve[], { isDark, back }: ChartColours): uPlot.Series {
   const curve = curves[n]!;
   const colour = colourOf(curve, n, isDark);
   const base = { label: `${curve.label} ${role}`, spanGaps: true, points: { show: false } };
@@ -92,7 +92,7 @@ function layerSeries({ curve: n, role, points }: Layer, curves: readonly Curve[]
     stroke: colour,
     width: LINE_WIDTH,
     dash: [...dashesOf(curve, n)],
-    points: { show: curve.kind !== "steps" && points.length < POINTED_MAX, size: 5 },
+    points: { show: curve.kind !== "steps" && points.length < POINTED_MAX, size: 5, fill: back },
     ...(curve.kind === "steps" && { paths: uPlot.paths.stepped!({ align: 1 }) }),
   };
 }

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { scaleColour } from "./colour_scale";
 import { curveColour } from "./palette";
 
-const BACKS = { light: "#ffffff", dark: "#14171a" };
+const BACKS = { light: "#ffffff", dark: "#171b20" };
 
 function linear(colour: string): [number, number, number] {
   const parts = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255);

@@ -12,6 +12,7 @@ import { Badge, Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { differingNames, flatten } from "../experiment/all_trials";
+import { AllTrialsPart } from "./all_trials_part";
 import { ConfigDifferences, HyperparameterTable } from "./differences";
 import { COMPARED_MAX, loadCompared, loadCurves, metricTitle, readMetrics, type Compared, type Drawn, type Metric } from "./load_compared";
 import { MetricChoice, useMetricNames } from "./metric_choice";
@@ -26,13 +27,21 @@ export function CompareView() {
   const { query } = useRoute();
   const experiments = readIds(query.get("experiments"));
   const trials = readIds(query.get("trials"));
+  const areAll = experiments.length > 0 && query.get("trials-of") === "all";
   const live = useLive(`compare ${experiments} ${trials}`, (signal) => loadCompared(experiments, trials, signal), motionOfAll);
   return (
     <>
       <Heading title="Compare" />
       <Chooser key={`${experiments} ${trials}`} experiments={experiments} trials={trials} />
+      {experiments.length > 0 && (
+        <div class="states" role="group" aria-label="trials of the experiments">
+          <button aria-pressed={!areAll} onClick={() => setQuery({ "trials-of": null })}>Best trials</button>
+          <button aria-pressed={areAll} onClick={() => setQuery({ "trials-of": "all" })}>All trials</button>
+        </div>
+      )}
+      {areAll && <AllTrialsPart ids={experiments} />}
       <Shown live={live}>
-        {(compared) => compared.length === 0
+        {(compared) => areAll ? null : compared.length === 0
           ? <Empty>Enter ids of experiments or trials. An experiment is shown by its best trial. You can also select rows in a list of experiments or trials and click Compare.</Empty>
           : <Comparison compared={compared} />}
       </Shown>
@@ -102,6 +111,7 @@ function Curves({ drawn, metrics, unit }: { drawn: Drawn[]; metrics: Metric[]; u
             smallerIsBetter={directionOf(drawn, n)} xUnit={unit}
             curves={drawn.map(({ trial, experiment, startedMs, curves }) => ({
               label: `trial ${trial.id} of experiment ${trial.experiment_id}`,
+              short: String(trial.id), metric: trial.best_metric, isLess: experiment.smaller_is_better, hparams: flatten(trial.hparams),
               points: placePoints(curves[n]?.points ?? [], unit, { startedMs, batchSize: batchSize(trial.hparams), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
               href: href("trials", trial.id),
             }))} />

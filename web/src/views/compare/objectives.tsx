@@ -1,8 +1,10 @@
 /** Two metrics of the trials against each other, with the Pareto front marked. */
 
 import { get } from "../../api/client";
+import { ChartFrame } from "../../curves/chart_frame";
 import { paretoFront } from "../../curves/pareto";
 import { Scatter, type Dot } from "../../curves/scatter";
+import { rowsCsv } from "../../curves/save_chart";
 import { useLive } from "../../live/use_live";
 import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
@@ -126,7 +128,10 @@ function FrontPicture({ points, left, x, y }: PictureProps) {
   }));
   return (
     <>
-      <Scatter label="two objectives" xLabel={metricTitle(x.metric)} yLabel={metricTitle(y.metric)} dots={dots} isLogX={false} />
+      <ChartFrame name="Pareto front" title={`${metricTitle(y.metric)} against ${metricTitle(x.metric)}`}
+        csv={() => rowsCsv(["trial", metricTitle(x.metric), metricTitle(y.metric), "on the front"], points.map((point, n) => [point.id, point.x, point.y, isFront[n] ? "yes" : "no"]))}>
+        <Scatter label="two objectives" xLabel={metricTitle(x.metric)} yLabel={metricTitle(y.metric)} dots={dots} isLogX={false} />
+      </ChartFrame>
       <p>
         On the Pareto front, by their latest values:{" "}
         {dots.filter(({ isBest }) => isBest).map(({ key, href: to }, n) => <>{n > 0 && ", "}<a key={key} href={to}>trial {key}</a></>)}

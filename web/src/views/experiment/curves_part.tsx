@@ -1,14 +1,17 @@
 /** The curves of an experiment's best trials, live. */
 
+import { useEffect } from "preact/hooks";
 import type { ExperimentWhole } from "../../api/answers";
 import { collect, get } from "../../api/client";
 import { CurvePanel } from "../../curves/curve_panel";
+import { areSingleValues } from "../../curves/optimization_history";
 import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch, type XUnit } from "../../curves/x_axis";
 import { XChoice, useXUnit } from "../../curves/x_choice";
 import { markOf, motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
+import { flatten } from "./all_trials";
 
 const COUNTS = ["5", "10", "20", "50", "100", "200"];
 // Of all curves together, so that an answer stays small.
@@ -17,7 +20,13 @@ const POINTS_MAX = 20_000;
 const TRIALS_MAX = 10_000;
 const PAGE = 250;
 
-export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
+interface Props {
+  experiment: ExperimentWhole;
+  /** Called with whether each trial has a single value of the search's metric. */
+  onSingleValues: (areSingle: boolean) => void;
+}
+
+export function CurvesPart({ experiment, onSingleValues }: Props) {
   const { query } = useRoute();
   const id = experiment.id!;
   const best = experiment.best_trial_id ?? null;
@@ -36,11 +45,15 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
     () => motionOfParts(experiment), markOf(experiment));
   const live = useLive(
     `curves ${id} ${JSON.stringify(wanted)} ${times}`,
-    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, times, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
+    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, times, hparams: true, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
     () => motionOfParts(experiment),
     markOf(experiment),
   );
   const chosen = wanted.name ?? experiment.metric;
+  const areSingle = live.value ? areSingleValues(live.value.series) : null;
+  useEffect(() => {
+    if (areSingle !== null && wanted.name === null) onSingleValues(areSingle);
+  }, [areSingle]);
   return (
     <>
       <div class="tools">
@@ -68,8 +81,8 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
             {({ name, series }) => (
               <CurvePanel label={`trials of experiment ${id}`} yLabel={name} xUnit={unit}
                 smallerIsBetter={name === experiment.metric ? experiment.smaller_is_better : undefined}
-                curves={series.map(({ trial_id, points, started_ms: startedMs }) => ({
-                  label: `trial ${trial_id}`, href: href("trials", trial_id),
+                curves={series.map(({ trial_id, points, started_ms: startedMs, hparams, best_metric: metric }) => ({
+                  label: `trial ${trial_id}`, short: String(trial_id), href: href("trials", trial_id), metric: metric ?? null, isLess: experiment.smaller_is_better, hparams: flatten(hparams ?? {}),
                   points: placePoints(points, unit, { startedMs, batchSize: sizesOf.get(trial_id), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
                 }))} />
             )}

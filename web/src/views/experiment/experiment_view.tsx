@@ -14,19 +14,21 @@ import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { CodePart } from "../code/code_part";
 import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
-import { CurvesPart } from "./curves_part";
 import { FailuresPart } from "./failures_part";
 import { Steering } from "./steering";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Name, Notes } from "./notes";
+import { ResultsPart } from "./results_part";
 import { RungsPart } from "./rungs_part";
+import { TimelinePart } from "./timeline_part";
 import { TrialsPart } from "./trials_part";
 
 const TABS = [
   ["curves", "Curves"],
   ["trials", "Trials"],
   ["rungs", "Rungs"],
+  ["timeline", "Timeline"],
   ["hyperparameters", "Hyperparameters"],
   ["checkpoints", "Checkpoints"],
   ["configuration", "Configuration"],
@@ -136,10 +138,11 @@ function Part({ experiment }: { experiment: ExperimentWhole }) {
   if (tab === "failures") return <FailuresPart experiment={experiment} />;
   if (tab === "trials") return <TrialsPart experiment={experiment} />;
   if (tab === "rungs") return <RungsPart experiment={experiment} />;
+  if (tab === "timeline") return <TimelinePart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} mayChange={mayChange(who, experiment.user)} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;
   if (tab === "code") return <CodePart id={experiment.id!} />;
   if (tab === "history") return <HistoryPart experiment={experiment.id!} owner={experiment} />;
-  return <CurvesPart experiment={experiment} />;
+  return <ResultsPart experiment={experiment} />;
 }

@@ -78,8 +78,7 @@ function Bar({ rung, y }: { rung: Rung; y: number }) {
   const shares = barShares(OUTCOMES.map(([outcome]) => rung.outcomes[outcome] ?? 0));
   const texts = OUTCOMES.filter(([outcome]) => rung.outcomes[outcome]).map(([outcome, text]) => `${rung.outcomes[outcome]} ${text}`);
   return (
-    <g role="img" aria-label={`of ${countText(rung.reached, "trial")} ${texts.join(", ") || "none"}`}>
-      <title>{texts.join(", ")}</title>
+    <g role="img" aria-label={`of ${countText(rung.reached, "trial")} ${texts.join(", ") || "none"}`} data-tip={`${countText(rung.reached, "trial")}\n${texts.join(", ")}`}>
       {shares.map(({ start, size }, n) => size > 0 && (
         <rect key={n} class={OUTCOMES[n]![0]} x={4 + start * (LEFT - 24)} width={size * (LEFT - 24)} y={y} height={6} />
       ))}
@@ -98,9 +97,7 @@ function Dots(props: { rung: Rung; metric: string; y: number; xOf: (metric: numb
         const label = `trial ${one.id}: ${one.metric === null ? "no result yet" : `${metric} ${numberText(one.metric)}`}, ${names.get(one.outcome)}`;
         return (
           <a key={one.id} href={href("trials", one.id)} aria-label={label}>
-            <circle class={one.outcome} cx={xOf(one.metric, withoutResult.indexOf(one.id))} cy={y} r={5}>
-              <title>{label}</title>
-            </circle>
+            <circle class={one.outcome} cx={xOf(one.metric, withoutResult.indexOf(one.id))} cy={y} r={5} data-tip={label.replace(": ", "\n")} />
           </a>
         );
       })}

@@ -4,11 +4,15 @@ import type { ExperimentWhole } from "../../api/answers";
 import { markOf, motionOfParts } from "../../live/owner";
 import "./rungs.css";
 import { get, type Schemas } from "../../api/client";
+import { ChartFrame } from "../../curves/chart_frame";
+import { rowsCsv } from "../../curves/save_chart";
+import { SvgTip } from "../../curves/svg_tip";
 import { useLive } from "../../live/use_live";
 import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { FLOW_RUNGS_MAX, RungFlow } from "./rung_flow";
 import { OUTCOMES, RungPicture, type Outcome, type Rung } from "./rung_picture";
 
 type Rungs = Schemas["Rungs"];
@@ -28,17 +32,22 @@ export function RungsPart({ experiment }: { experiment: ExperimentWhole }) {
     <Shown live={live}>
       {(found) => found.brackets.length === 0
         ? <Empty>The trials of a {experiment.searcher} search are not compared at rungs.</Empty>
-        : <Brackets found={found} />}
+        : <Brackets found={found} id={id} />}
     </Shown>
   );
 }
 
-function Brackets({ found }: { found: Rungs }) {
+function Brackets({ found, id }: { found: Rungs; id: number }) {
   const { brackets, metric, unit, smaller_is_better: smallerIsBetter } = found;
   const rows = brackets.flatMap(({ rungs }, place) => rungs.map((rung): Row => ({ ...rung, bracket: place + 1 })));
   const several = brackets.length > 1;
   return (
     <>
+      {brackets.map(({ rungs }, place) => rungs.length > 1 && rungs.length <= FLOW_RUNGS_MAX && (
+        <RungFlow key={place} name={several ? `Trials from rung to rung, bracket ${place + 1}` : "Trials from rung to rung"}
+          title={several ? `flow of trials, bracket ${place + 1}, experiment ${id}` : `flow of trials, experiment ${id}`} metric={metric} rungs={rungs}
+          length={({ length }) => `${length} ${unit}`} />
+      ))}
       <p class="quiet">
         Each dot is one of the best trials of a rung, farther to the right the better its {metric} was there. Lines
         connect the dots of trials that were trained longer, upwards.
@@ -46,9 +55,12 @@ function Brackets({ found }: { found: Rungs }) {
       <Legend />
       {brackets.map(({ rungs }, place) => (
         <section key={place}>
-          {several && <h2>Bracket {place + 1}</h2>}
-          <RungPicture label={several ? `rungs of bracket ${place + 1}` : "rungs"} metric={metric} rungs={rungs}
-            smallerIsBetter={smallerIsBetter} title={({ length }) => `${length} ${unit}`} />
+          <ChartFrame name={several ? `Bracket ${place + 1} by ${metric}` : `Trials by ${metric}`} title={several ? `rungs of bracket ${place + 1}, experiment ${id}` : `rungs of experiment ${id}`} csv={() => rungsCsv(rungs, metric)}>
+            <SvgTip>
+              <RungPicture label={several ? `rungs of bracket ${place + 1}` : "rungs"} metric={metric} rungs={rungs}
+                smallerIsBetter={smallerIsBetter} title={({ length }) => `${length} ${unit}`} />
+            </SvgTip>
+          </ChartFrame>
         </section>
       ))}
       <h2>As a table</h2>
@@ -56,6 +68,11 @@ function Brackets({ found }: { found: Rungs }) {
         columns={columns(metric, unit, several)} />
     </>
   );
+}
+
+function rungsCsv(rungs: Rung[], metric: string): string {
+  const rows = rungs.flatMap(({ number, length, trials }) => trials.map((trial) => [number + 1, length, trial.id, trial.metric, trial.outcome]));
+  return rowsCsv(["rung", "length", "trial", metric, "outcome"], rows);
 }
 
 function Legend() {

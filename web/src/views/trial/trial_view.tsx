@@ -17,11 +17,13 @@ import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
 import { HistoryPart } from "../experiment/history_part";
 import { LogsPart } from "./logs_part";
+import { MediaPart } from "./media_part";
 import { MetricsPart } from "./metrics_part";
 import { ProfilerPart } from "./profiler_part";
 
 const TABS = [
   ["metrics", "Metrics"],
+  ["media", "Media"],
   ["profiler", "Profiler"],
   ["logs", "Logs"],
   ["checkpoints", "Checkpoints"],
@@ -101,6 +103,7 @@ function TrialMetadata({ trial, right: { mayChange }, onDone }: ChangeProps) {
 
 function Part({ trial, mayChange }: { trial: TrialWhole; mayChange: boolean }) {
   const tab = useTab(TABS);
+  if (tab === "media") return <MediaPart trial={trial} />;
   if (tab === "profiler") return <ProfilerPart trial={trial} />;
   if (tab === "logs") return <LogsPart id={trial.id} base={["trials", trial.id, "logs"]} />;
   if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} mayChange={mayChange} owner={trial} />;

@@ -1,0 +1,192 @@
+"""The charts of the page in a real browser: tips, colours, files, links and timelines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.end_to_end.browser import Browser
+from tests.end_to_end.laptop import Laptop, start_cluster
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("checked_view")]
+
+SVG = "{http://www.w3.org/2000/svg}"
+HALVING = {
+    "name": "async_halving",
+    "metric": "loss",
+    "max_length": {"batches": 4},
+    "max_trials": 4,
+    "num_rungs": 2,
+    "divisor": 2,
+}
+RANDOM = {"name": "random", "metric": "loss", "max_length": {"batches": 2}, "max_trials": 5}
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """Yield a cluster with two ended searches. Trials of the second search validate once."""
+    folder = tmp_path_factory.mktemp("charts")
+    hyperparameters = {
+        "x": {"type": "double", "minval": 0, "maxval": 1},
+        "lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10},
+    }
+    with start_cluster(folder, 2) as one:
+        for number, searcher in enumerate((HALVING, RANDOM), 1):
+            place = folder / str(number)
+            place.mkdir()
+            model = write_model(place, hyperparameters=hyperparameters, searcher=searcher)
+            one.run("create", *model)
+            one.run("wait", number)
+        yield one
+
+
+def point_at_first_curve(browser: Browser) -> None:
+    """Move the pointer over the chart until it is on a curve."""
+    box = browser.window.locator(".u-over").first.bounding_box()
+    assert box is not None
+    for across in range(5, 100, 5):
+        for down in range(2, 100, 3):
+            x, y = box["x"] + box["width"] * across / 100, box["y"] + box["height"] * down / 100
+            browser.window.mouse.move(x, y)
+            if browser.window.locator(".tip").count():
+                return
+    raise AssertionError("no curve was found")
+
+
+def test_tip_names_the_trial_and_a_click_opens_it(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves", "tiny")
+    window.locator(".uplot canvas").wait_for()
+    point_at_first_curve(browser)
+    tip = window.locator(".tip")
+    trial = tip.locator("strong").inner_text()
+    assert re.fullmatch(r"trial \d+", trial)
+    for fact in ("steps", "loss", "x", "lr"):
+        assert tip.locator("dt", has_text=re.compile(f"^{fact}$")).count() == 1
+    # The legend shows the same trial.
+    assert window.locator(".legend li.lit").inner_text().strip().startswith(trial)
+    window.mouse.down()
+    window.mouse.up()
+    browser.see(trial.replace("trial", "Trial"))
+
+
+def test_curves_are_coloured_by_a_hyperparameter(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves", "tiny")
+    window.get_by_label("Colour by").select_option("hp.lr")
+    window.locator(".colour-scale", has_text="lr").wait_for()
+    assert "colour=hp.lr" in browser.address()
+    window.get_by_label("Colour by").select_option("metric")
+    window.locator(".colour-scale", has_text="best metric").wait_for()
+    window.get_by_label("Median and quantiles").check()
+    browser.wait_for_text("Line: median.")
+
+
+def test_chart_is_saved_as_svg_with_exact_labels_and_has_a_link(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves?smooth=0.5", "tiny")
+    window.locator(".uplot canvas").wait_for()
+    browser.wait_for_text("debiased EMA, weight 0.50, about 2 points")
+    name = "loss, EMA 0.50"
+    with window.expect_download() as saved:
+        window.get_by_role("button", name=f"SVG of {name}").click()
+    text = Path(saved.value.path()).read_text()
+    picture = ElementTree.fromstring(text)
+    texts = [element.text or "" for element in picture.iter(f"{SVG}text")]
+    assert texts[0] == f"{name}, trials of experiment 1"
+    assert {"trial 1", "trial 2", "trial 3", "trial 4"} <= set(texts)
+    # Colours are plain, because a file has no style sheet.
+    assert "light-dark" not in text
+    assert "var(" not in text
+    window.get_by_role("button", name=f"link to {name}").click()
+    wait_until(lambda: "chart=" in browser.address())
+    window.reload()
+    window.locator(".chart.linked").wait_for()
+
+
+def test_search_of_single_values_starts_with_its_optimization_history(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    trials: list[dict[str, Any]] = laptop.json("trial", "list", 2)
+    trials.sort(key=lambda trial: int(trial["id"]))
+    browser.go("experiments/2", "tiny")
+    window.get_by_role("img", name="optimization history of experiment 2").wait_for()
+    pressed = window.get_by_role("button", name="Optimization history")
+    assert pressed.get_attribute("aria-pressed") == "true"
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="CSV of loss").click()
+    _, *rows = Path(saved.value.path()).read_text().splitlines()
+    objectives = [float(row.split(",")[3]) for row in rows]
+    assert objectives == pytest.approx([trial["best_metric"] for trial in trials])
+    # The best so far is the least objective up to each trial.
+    best = [min(objectives[: n + 1]) for n in range(len(objectives))]
+    assert [float(row.split(",")[4]) for row in rows] == pytest.approx(best)
+    for over in ("time", "batches", "cost"):
+        window.get_by_label("Over").select_option(over)
+        window.wait_for_url(re.compile(f"over={over}"))
+    window.get_by_role("button", name="Learning curves").click()
+    window.get_by_role("img", name="trials of experiment 2").wait_for()
+    window.get_by_role("button", name="Pareto front").click()
+    browser.wait_for_text("On the front:")
+
+
+def test_experiments_are_compared_with_all_their_trials(browser: Browser) -> None:
+    window = browser.window
+    browser.go("compare?experiments=1,2", "Compare")
+    window.get_by_role("button", name="All trials").click()
+    history = window.get_by_role("img", name="optimization history of what is compared")
+    history.wait_for()
+    window.get_by_role("img", name="all trials of what is compared: 9 curves").wait_for()
+    rows = [row.split("\t") for row in browser.table_rows("experiments")]
+    assert [row[4] for row in rows] == ["4", "5"]
+
+
+def test_timeline_shows_runs_by_trial_and_by_slot(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/2/timeline", "tiny")
+    picture = window.get_by_role("region", name="timeline of experiment 2")
+    picture.get_by_role(
+        "link", name=re.compile(r"^trial \d+: run 1 on .*: completed")
+    ).first.wait_for()
+    # Three of five trials wait for one of two slots.
+    assert picture.locator("rect.slots").count() >= 3
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="CSV of Trials over time").click()
+    kinds = [line.split(",")[4] for line in Path(saved.value.path()).read_text().splitlines()]
+    assert kinds.count("running") == 5
+    window.get_by_role("button", name="By slot").click()
+    picture.get_by_text("slot 1").wait_for()
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="PNG of Slots over time").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_rungs_are_shown_as_a_flow(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/rungs", "tiny")
+    flow = window.get_by_role("region", name="flow of trials")
+    flow.get_by_role("img", name=re.compile("^rung 1, 2 batches: 4 trials")).wait_for()
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="SVG of Trials from rung to rung").click()
+    picture = ElementTree.fromstring(Path(saved.value.path()).read_text())
+    assert any("4 trials" in (text.text or "") for text in picture.iter(f"{SVG}text"))
+
+
+def test_chart_fills_the_screen_and_returns(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves", "tiny")
+    canvas = window.locator(".uplot canvas")
+    canvas.wait_for()
+    before = canvas.bounding_box()["height"]
+    window.get_by_role("button", name="full screen of loss").click()
+    wait_until(lambda: canvas.bounding_box()["height"] > before)
+    window.get_by_role("button", name="leave full screen of loss").click()
+    wait_until(lambda: canvas.bounding_box()["height"] == before)
