@@ -1,13 +1,13 @@
 /** All hyperparameters of the trials together, those of parts of their axes alone, and a table of these. */
 
-import type { ExperimentWhole } from "../../api/answers";
 import { axisPlaces, isWithin, type Axis, type AxisRange } from "../../curves/axes";
-import { ranks } from "../../curves/importance";
-import { BANDS, bandColour, Parallel, type Row } from "../../curves/parallel";
+import { Parallel, type Row } from "../../curves/parallel";
+import { ranks } from "../../curves/ranks";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import type { Measured } from "./measured_trials";
+import type { Measured } from "./length_results";
+import { ColourScale } from "./colour_scale";
 import { readRanges, writeRanges } from "./kept_ranges";
 
 // As many as the view that compares takes.
@@ -16,12 +16,12 @@ const COMPARED_MAX = 50;
 interface Props {
   names: string[];
   measured: Measured[];
-  experiment: ExperimentWhole;
+  metric: string;
+  smallerIsBetter: boolean;
 }
 
-export function ParallelPart({ names, measured, experiment }: Props) {
+export function ParallelPart({ names, measured, metric, smallerIsBetter }: Props) {
   const { query } = useRoute();
-  const { metric, smaller_is_better: smallerIsBetter } = experiment;
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
   const axes = all.map((_, n) => axisPlaces(values.map((row) => row[n])));
@@ -68,18 +68,6 @@ export function ParallelPart({ names, measured, experiment }: Props) {
         <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric)} />
       </details>
     </section>
-  );
-}
-
-function ColourScale({ low, high }: { low: string; high: string }) {
-  return (
-    <span class="quiet">
-      {low}{" "}
-      <svg width={BANDS * 8} height="10" aria-hidden="true">
-        {Array.from({ length: BANDS }, (_, band) => <rect key={band} x={band * 8} width="8" height="10" fill={bandColour(band)} />)}
-      </svg>{" "}
-      {high}
-    </span>
   );
 }
 
