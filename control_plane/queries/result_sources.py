@@ -103,11 +103,13 @@ class _Validations:
     ) -> None:
         self._services = services
         self._state = state
+        self._definition = definition
         self._plan = definition.plan.method
         self._lengths = definition.settings.lengths
         self._summaries = summaries
         self._metric = metric
         self._series_left = services.limits.result_series_max
+        self._rungs: _RungResults | None = None
 
     def lengths(self) -> dict[int, int]:
         read_lengths = spec_of_plan(self._plan).rung_lengths
@@ -126,12 +128,27 @@ class _Validations:
         steps = self._lengths.batches(length, trial.hparams)
         if self._metric == self._state.metric:
             found = _recorded_metric(trial, steps)
+            if found is None:
+                # A run that trained again from an earlier batch has made the validation void, but
+                # the search has compared this result.
+                found = self._rung_result(trial, length)
             if found is not None or steps > trial.steps or _has_all_validations(trial):
                 return found
         if self._series_left == 0:
             raise SeriesLimitReached
         self._series_left -= 1
         return self._reported_metric(trial, steps)
+
+    def _rung_result(self, trial: TrialState, length: int) -> float | None:
+        """Return the result that the search compared at a rung. Return None for the last rung."""
+        read_lengths = spec_of_plan(self._plan).rung_lengths
+        if read_lengths is None or length not in read_lengths(self._plan)[:-1]:
+            return None
+        if self._rungs is None:
+            self._rungs = _RungResults(
+                self._services, self._state, self._definition, self._summaries
+            )
+        return self._rungs.result_at(trial, length)
 
     def _find_trained_trials(self, length: int, share: float) -> list[int]:
         """Return the numbers of the trials with a metric and at least a share of a length."""
@@ -209,7 +226,11 @@ class _RungResults:
         return sorted(self._results.get(length, ()))
 
     def result_at(self, trial: TrialState, length: int) -> float | None:
-        return self._results.get(length, {}).get(trial.number)
+        metric = self._results.get(length, {}).get(trial.number)
+        if metric is not None and length == max(self._results):
+            # The last rung has the best metric of the whole training. The latest is at its end.
+            return _finite(trial.metric)
+        return metric
 
 
 class _EndResults:

@@ -169,6 +169,7 @@ def test_range_on_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     together.get_by_text("4 of 4 trials kept").wait_for()
     # From the upper end of the metric's axis to below the middle: the worst trial is in this range.
     axis = together.locator(".brush").last
+    axis.scroll_into_view_if_needed()
     box = axis.bounding_box()
     assert box is not None
     middle = box["x"] + box["width"] / 2

@@ -50,6 +50,18 @@ def run_halving(cluster: Cluster) -> None:
     complete(*running[0], 8, 0.5, accuracy=0.75)
 
 
+def test_repeated_training_keeps_the_compared_result(cluster: Cluster) -> None:
+    cluster.create(HALVING)
+    for place, (agent, allocation) in enumerate(take_four(cluster)):
+        complete(agent, allocation, 4, 0.25 + place)
+    # A new session of the agent loses the run of trial 1, which has no checkpoint to continue from.
+    agent = Agent(cluster, "first")
+    assert "1.2" in agent.take_work()
+    agent.report("1.2", metrics(2, "validation", loss=0.75))
+    assert cluster.get("/trials/1").json["best_metric"] == 0.75
+    assert pairs(cluster.get("/experiments/1/results?at=4").json)[1] == 0.25
+
+
 def test_results_of_different_lengths_are_never_mixed(cluster: Cluster) -> None:
     run_halving(cluster)
     short = cluster.get("/experiments/1/results?at=4").json

@@ -1,6 +1,6 @@
 /** The length at which all charts of hyperparameters compare trials, and the best trial there. */
 
-import { countText, numberText } from "../../parts/format";
+import { countText, numberText, shortText } from "../../parts/format";
 import { href, setQuery } from "../../shell/router";
 import { lengthText, type Comparison } from "./length_results";
 
@@ -30,7 +30,7 @@ function Best({ results }: { results: Results }) {
   if (!best || at === null) return null;
   return (
     <span>
-      Best {metric} at {lengthText(at, unit)}: {numberText(best.metric)}, <a href={href("trials", best.trial_id)}>trial {best.trial_id}</a>{" "}
+      Best {shortText(metric, 60)} at {lengthText(at, unit)}: {numberText(best.metric)}, <a href={href("trials", best.trial_id)}>trial {best.trial_id}</a>{" "}
       <span class="quiet">({smallerIsBetter ? "smaller" : "larger"} is better)</span>
     </span>
   );
