@@ -1,7 +1,9 @@
 /** The distribution of the results: the share of trials that are at least as good. */
 
 import { axisPlaces } from "../../curves/axes";
+import { ChartFrame } from "../../curves/chart_frame";
 import { distribution, shareQuantile } from "../../curves/distribution";
+import { rowsCsv } from "../../curves/save_chart";
 import { numberText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 
@@ -12,6 +14,8 @@ interface Props {
   metrics: number[];
   metric: string;
   smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
 interface Row {
@@ -19,7 +23,7 @@ interface Row {
   value: number | null;
 }
 
-export function DistributionPart({ metrics, metric, smallerIsBetter }: Props) {
+export function DistributionPart({ metrics, metric, smallerIsBetter, place }: Props) {
   const points = distribution(metrics, smallerIsBetter);
   const rows: Row[] = [
     { text: "best", value: points[0]?.value ?? null },
@@ -31,7 +35,10 @@ export function DistributionPart({ metrics, metric, smallerIsBetter }: Props) {
       <h2>Distribution</h2>
       <p class="quiet">The share of trials that are at least as good as a value of {metric}.</p>
       <div class="split">
-        <Steps points={points} metric={metric} smallerIsBetter={smallerIsBetter} />
+        <ChartFrame name={`share of trials by ${metric}`} title={`share of trials by ${metric} ${place}`}
+          csv={() => rowsCsv([metric, "share of trials"], points.map(({ value, share }) => [value, share]))}>
+          <Steps points={points} metric={metric} smallerIsBetter={smallerIsBetter} />
+        </ChartFrame>
         <Table label="shares of trials" rows={rows} rowKey={({ text }) => text} columns={columns(metric, smallerIsBetter)} />
       </div>
     </section>

@@ -1,8 +1,10 @@
 /** A plane of two hyperparameters: cells coloured by their trials, contours, or points by rank. */
 
 import "./heat_map.css";
+import { ChartFrame } from "../../curves/chart_frame";
 import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
 import { metricScale } from "../../curves/rung_places";
+import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
@@ -19,16 +21,18 @@ interface Props {
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
-export function HeatMapPart({ names, measured, metric, smallerIsBetter }: Props) {
+export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   if (names.length < 2) return null;
   const x = names.find((name) => name === query.get("x")) ?? names[0]!;
   const others = names.filter((name) => name !== x);
   const y = others.find((name) => name === query.get("y")) ?? others[0]!;
   const view = VIEWS.find(([key]) => key === query.get("plane"))?.[0] ?? "cells";
-  const shown = { x, y, metric, smallerIsBetter, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
+  const shown = { x, y, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
   return (
     <section aria-label="two hyperparameters">
       <h2>Interaction</h2>
@@ -57,12 +61,13 @@ function NameChoice(props: { label: string; names: string[]; value: string; onCh
   );
 }
 
-function CellsPlane({ x, y, measured, metric, smallerIsBetter }: PlaneProps) {
+function CellsPlane({ x, y, measured, metric, smallerIsBetter, place }: PlaneProps) {
   const points = measured.map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
   const { columns, rows, cells } = heatCells(points, valueText);
   const single = cells.filter(({ points: own }) => own.length === 1).length;
   const label = `${metric} by ${x} and ${y}`;
   const facts = { x, y, metric, columns, rows, smallerIsBetter };
+  const csv = () => rowsCsv([x, y, "trials", `mean ${metric}`], cells.map(({ column, row, points: own, mean }) => [columns.label(column), rows.label(row), own.length, mean]));
   return (
     <>
       <p class="quiet">
@@ -71,9 +76,11 @@ function CellsPlane({ x, y, measured, metric, smallerIsBetter }: PlaneProps) {
         {single > 0 && `, ${single} of them only one (dashed)`}.{" "}
         {points.length < POINTS_MIN && <strong>With so few trials, differences may be chance.</strong>}
       </p>
-      <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-        <Picture label={label} cells={cells} {...facts} />
-      </div>
+      <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
+        <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+          <Picture label={label} cells={cells} {...facts} />
+        </div>
+      </ChartFrame>
       <details>
         <summary>As a table</summary>
         <Table label={`cells of ${x} and ${y}`} rows={cells} rowKey={({ column, row }) => `${column} ${row}`} columns={tableColumns(facts)} />

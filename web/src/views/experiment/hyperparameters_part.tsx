@@ -2,6 +2,8 @@
 
 import "./comparison.css";
 import type { ExperimentWhole } from "../../api/answers";
+import { ChartFrame } from "../../curves/chart_frame";
+import { rowsCsv } from "../../curves/save_chart";
 import { Scatter, type Dot } from "../../curves/scatter";
 import { countText, numberText, valueText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
@@ -21,14 +23,14 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
       {(comparison) => (
         <>
           <LengthChoice results={comparison.results} />
-          <Charts comparison={comparison} />
+          <Charts comparison={comparison} id={experiment.id!} />
         </>
       )}
     </Shown>
   );
 }
 
-function Charts({ comparison }: { comparison: Comparison }) {
+function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
   const { results, measured, importance } = comparison;
   const { metric, at, unit, trials, trials_left_out: leftOut } = results;
   const names = differingNames(measured.map(({ hparams }) => hparams));
@@ -40,26 +42,27 @@ function Charts({ comparison }: { comparison: Comparison }) {
   }
   const shares = new Map(importance.items.map(({ name, share }) => [name, share]));
   const ordered = [...names].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
-  const shown = { names: ordered, measured, metric, smallerIsBetter: results.smaller_is_better ?? true };
+  const place = `at ${lengthText(at, unit)}, experiment ${id}`;
+  const shown = { names: ordered, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place };
   return (
     <>
       {leftOut > 0 && <p class="quiet">{trials} of {countText(trials + leftOut, "trial")}, spread evenly over the search.</p>}
       <ImportancePart importance={importance} />
       <ParallelPart {...shown} />
       <HeatMapPart {...shown} />
-      <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} />
+      <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />
       <h2>Metric by hyperparameter</h2>
       <div class="split">
         {ordered.map((name) => (
-          <HyperparameterPlot key={name} name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} />
+          <HyperparameterPlot key={name} name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
         ))}
       </div>
     </>
   );
 }
 
-function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null }) {
-  const { name, metric: metricName, best } = props;
+function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null; place: string }) {
+  const { name, metric: metricName, best, place } = props;
   const measured = props.measured.filter(({ hparams }) => name in hparams);
   const values = measured.map(({ hparams }) => hparams[name]);
   const isNumeric = values.every((value) => typeof value === "number");
@@ -74,8 +77,11 @@ function HyperparameterPlot(props: { name: string; measured: Measured[]; metric:
   }));
   const xs = dots.map(({ x }) => x);
   const isLogX = isNumeric && Math.min(...xs) > 0 && Math.max(...xs) >= 100 * Math.min(...xs);
+  const label = `${metricName} by ${name}`;
+  const csv = () => rowsCsv(["trial", name, metricName], measured.map(({ id, metric, hparams }) => [id, hparams[name], metric]));
   return (
-    <Scatter label={`${metricName} by ${name}`} xLabel={name} yLabel={metricName}
-      dots={dots} isLogX={isLogX} {...(isNumeric ? {} : { ticks: texts })} />
+    <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
+      <Scatter label={label} xLabel={name} yLabel={metricName} dots={dots} isLogX={isLogX} {...(isNumeric ? {} : { ticks: texts })} />
+    </ChartFrame>
   );
 }

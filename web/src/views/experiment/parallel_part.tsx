@@ -1,8 +1,10 @@
 /** All hyperparameters of the trials together, those of parts of their axes alone, and a table of these. */
 
 import { axisPlaces, isWithin, type Axis, type AxisRange } from "../../curves/axes";
+import { ChartFrame } from "../../curves/chart_frame";
 import { Parallel, type Row } from "../../curves/parallel";
 import { ranks } from "../../curves/ranks";
+import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
@@ -18,9 +20,11 @@ interface Props {
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
-export function ParallelPart({ names, measured, metric, smallerIsBetter }: Props) {
+export function ParallelPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
@@ -58,7 +62,10 @@ export function ParallelPart({ names, measured, metric, smallerIsBetter }: Props
         {ranges.some(Boolean) && <button onClick={() => setQuery({ keep: null })}>Clear limits</button>}
         {kept.size > 0 && kept.size <= COMPARED_MAX && <a href={`${href("compare")}?trials=${[...kept].join(",")}`}>Compare selected trials</a>}
       </div>
-      <Parallel label="hyperparameters of each trial" names={all} axes={axes} rows={rows} kept={kept} ranges={ranges} onRange={keep} />
+      <ChartFrame name="hyperparameters of each trial" title={`hyperparameters of each trial ${place}`}
+        csv={() => rowsCsv(["trial", ...all], rows.filter(({ key }) => kept.has(key)).map(({ key, values: own }) => [key, ...own]))}>
+        <Parallel label="hyperparameters of each trial" names={all} axes={axes} rows={rows} kept={kept} ranges={ranges} onRange={keep} />
+      </ChartFrame>
       <details>
         <summary>Limit an axis</summary>
         <div class="split">{all.map((name, n) => <RangeFields key={name} name={name} axis={axes[n]!} range={ranges[n]} onRange={(range) => keep(n, range)} />)}</div>

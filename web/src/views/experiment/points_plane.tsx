@@ -1,9 +1,11 @@
 /** The trials as points of a plane of two hyperparameters, over contours of the metric or by rank. */
 
 import { axisPlaces } from "../../curves/axes";
+import { ChartFrame } from "../../curves/chart_frame";
 import { Plane, type PlaneDot } from "../../curves/plane";
 import { ranks } from "../../curves/ranks";
 import { metricScale } from "../../curves/rung_places";
+import { rowsCsv } from "../../curves/save_chart";
 import { smoothSurface } from "../../curves/surface";
 import { countText, numberText, valueText } from "../../parts/format";
 import { href } from "../../shell/router";
@@ -17,9 +19,11 @@ export interface PlaneProps {
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
-export function PointsPlane({ x, y, measured, metric, smallerIsBetter, hasContours }: PlaneProps & { hasContours: boolean }) {
+export function PointsPlane({ x, y, measured, metric, smallerIsBetter, place, hasContours }: PlaneProps & { hasContours: boolean }) {
   const metrics = measured.map((one) => one.metric);
   const scale = metricScale(metrics, smallerIsBetter);
   const places = ranks(metrics.map((value) => (smallerIsBetter ? -value : value)));
@@ -39,6 +43,7 @@ export function PointsPlane({ x, y, measured, metric, smallerIsBetter, hasContou
     ? smoothSurface(dots.map((dot) => ({ x: xAxis.place(dot.x) ?? 0, y: yAxis.place(dot.y) ?? 0, value: dot.quality })))
     : undefined;
   const label = `${metric} by ${x} and ${y}${hasContours ? ", contours" : ", ranks"}`;
+  const csv = () => rowsCsv(["trial", x, y, metric], measured.map(({ id, metric: value, hparams }) => [id, hparams[x], hparams[y], value]));
   return (
     <>
       <p class="quiet">
@@ -47,9 +52,11 @@ export function PointsPlane({ x, y, measured, metric, smallerIsBetter, hasContou
           : `The colour of a point is the rank of the trial among ${countText(measured.length, "trial")}, so that a few extreme values do not hide the differences of the rest.`}{" "}
         <ColourScale low="worst" high="best" />
       </p>
-      <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-        <Plane label={label} xLabel={x} yLabel={y} xAxis={xAxis} yAxis={yAxis} dots={dots} {...(surface ? { surface } : {})} />
-      </div>
+      <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
+        <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+          <Plane label={label} xLabel={x} yLabel={y} xAxis={xAxis} yAxis={yAxis} dots={dots} {...(surface ? { surface } : {})} />
+        </div>
+      </ChartFrame>
     </>
   );
 }
