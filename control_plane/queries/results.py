@@ -10,7 +10,7 @@ from control_plane.actors.experiment.trial_summaries import TrialSummary
 from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.head import HEAD
 from control_plane.errors import invalid
-from control_plane.importance.fanova import TRIALS_MIN
+from control_plane.importance.fanova import TRIALS_MIN, TRIALS_SURE
 from control_plane.queries.answer import Answer
 from control_plane.queries.experiment import get_experiment
 from control_plane.queries.pages import Page, PageRequest, page_from_sequence
@@ -169,8 +169,7 @@ def read_results(
         services: the services that read the experiment and metrics.
         experiment_id: the experiment.
         metric: the name of a validation metric; None for the searcher metric.
-        at: the length; None for the largest length at which TRIALS_MIN trials have a result, or
-            else the length with the most results.
+        at: the length; None for the largest length at which enough trials have a result.
         previous: earlier results for equal arguments, from which unchanged trials are copied.
 
     Raises:
@@ -210,13 +209,14 @@ def read_results(
 
 
 def _default_length(lengths: dict[int, int]) -> int | None:
-    """Return the largest length with TRIALS_MIN trials, or else the length with the most trials.
+    """Return the largest length with TRIALS_SURE trials, or else with TRIALS_MIN trials, or else the
+    length with the most trials.
 
     Among equal numbers of trials, return the largest length. Return None without lengths.
     """
-    enough = [length for length, count in lengths.items() if count >= TRIALS_MIN]
-    if enough:
-        return max(enough)
+    for least in (TRIALS_SURE, TRIALS_MIN):
+        if enough := [length for length, count in lengths.items() if count >= least]:
+            return max(enough)
     return max(lengths, key=lambda length: (lengths[length], length), default=None)
 
 

@@ -41,7 +41,7 @@ def add_importance_arguments(parser: ArgumentParser) -> None:
         type=parse_count,
         metavar="LENGTH",
         help="compare results after this length of training, in the unit of the search (default:"
-        " the largest length at which 20 trials have a result)",
+        " the largest length at which enough trials have a result)",
     )
     add_output_options(parser)
 
