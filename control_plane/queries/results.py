@@ -209,8 +209,9 @@ def read_results(
 
 
 def _default_length(lengths: dict[int, int]) -> int | None:
-    """Return the largest length with TRIALS_SURE trials, or else with TRIALS_MIN trials, or else the
-    length with the most trials.
+    """Return the largest length with TRIALS_SURE trials, or else with TRIALS_MIN trials.
+
+    If no length has enough trials, return the length with the most trials.
 
     Among equal numbers of trials, return the largest length. Return None without lengths.
     """

@@ -30,8 +30,8 @@ def list_results(
 
     `metric` is a validation metric, by default the searcher metric. `at` is the length in the unit
     of the answer. By default, `at` is the largest length with 40 trials, or else with 20 trials, or
-    else the length with the most trials. Trials without a validation at this length are not listed. Of
-    more than 2,000 trials, 2,000 are listed. Errors: `not_found` for an unknown experiment.
+    else the length with the most trials. Trials without a validation at this length are not listed.
+    Of more than 2,000 trials, 2,000 are listed. Errors: `not_found` for an unknown experiment.
     `invalid` for a cursor of another list, or for another metric if only the trials can measure
     the unit of lengths.
     """
