@@ -24,7 +24,7 @@ TREES_MAX = 64
 """The number of trees for few trials. Optuna has as many."""
 TREES_MIN = 16
 """The number of trees for many trials. The package `fanova` of the method's authors has as many."""
-WORK_MAX = 150_000
+WORK_MAX = 100_000
 """The most draws of trials, over all trees and hyperparameters: less than half a second."""
 DRAWS_MIN = 100
 """The least number of draws for a tree if there are as many trials."""
