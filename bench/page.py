@@ -18,6 +18,7 @@ from bench.page_growth import GROUP, growing_trials
 from bench.page_window import PageWindow, open_page
 from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, PROFILED_RANK, FilledTable, answer
 from bench.serving import serve_home
+from control_plane.query_limits import DEFAULT_LIMITS
 from local_cluster.home import HomeFolder
 
 FIRST_KB_MAX = 150
@@ -28,6 +29,7 @@ FRAMES_MIN = 30
 # An idle page sends a request less than every 20 s.
 REQUESTS_A_MINUTE_MAX = 3
 COMPARED = 20
+IMPORTANCE_MS_MAX = 1_000
 
 
 def page(scale: Scale) -> Iterator[Row]:
@@ -44,6 +46,7 @@ def page_figures(home: HomeFolder, filled: FilledTable, scale: Scale) -> Iterato
     token = home.load_or_create_secret("token")
     with serve_home(home) as url, open_page(url, token) as window:
         yield from _first_view(window, scale)
+        yield _first_importance(url, token, filled)
         for view in views(filled):
             yield from _measure_view(window, url, token, view, scale)
         yield from _idle_page(window, scale)
@@ -90,6 +93,22 @@ def _first_view(window: PageWindow, scale: Scale) -> Iterator[Row]:
         INTERACTIVE_MS_MAX,
         "ms",
         beside=beside,
+    )
+
+
+def _first_importance(url: str, token: str, filled: FilledTable) -> Row:
+    """Return the row of the first answer about importance, for which nothing is cached yet."""
+    path = f"/experiments/{filled.experiment}/importance"
+    connection = HTTPConnection(urlsplit(url).netloc)
+    with progress("importance of hyperparameters"):
+        first = answer(connection, token, path)
+    connection.close()
+    trials = f"{min(len(filled.trials), DEFAULT_LIMITS.result_trials_max):,}"
+    return at_most(
+        f"importance of {trials} trials: first answer",
+        first.milliseconds,
+        IMPORTANCE_MS_MAX,
+        "ms",
     )
 
 

@@ -23,6 +23,10 @@ class QueryLimits:
     """
     rung_trials_max: int = 50_000
     """The most trials of a search whose rungs are listed."""
+    result_trials_max: int = 2_000
+    """The most trials whose results at a length are read, and from which importance is computed."""
+    result_series_max: int = 500
+    """The most series of metrics that are read for results at a length. Each costs a query."""
     event_file_parts_max: int = 50_000
     """The most stored parts of a trial's event files that are listed. A trial that runs for a month
     and uploads every ten minutes stores 4,400 parts of a file.

@@ -138,11 +138,11 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
         if state.trials > trials_max:
             text = f"has {state.trials} trials; rungs are listed for at most {trials_max}"
             raise invalid("experiment_id", text, "list its trials instead")
-        summaries = _summaries(services, experiment_id, state.trials)
+        summaries = read_summaries(services, experiment_id, state.trials)
         trials = [
             SearchedTrial(trial.metric, trial.is_open(state.run_generation)) for trial in summaries
         ]
-        blobs = _StoredBlobs(services, experiment_id)
+        blobs = StoredBlobs(services, experiment_id)
         progress = read_brackets(plan, state.search.method, blobs, trials, shown_max)
         rungs = sum(min(len(bracket.rungs), RUNGS_MAX) for bracket in progress)
         listed_max = min(shown_max, max(1, LISTED_MAX // max(1, rungs)))
@@ -183,7 +183,7 @@ def _rungs(
         )
 
 
-def _summaries(services: Services, experiment_id: int, count: int) -> list[TrialSummary]:
+def read_summaries(services: Services, experiment_id: int, count: int) -> list[TrialSummary]:
     """Read the summaries of the experiment's first `count` trials, sorted by trial number."""
     address = addresses.experiment(experiment_id)
     first = f"{PARTS}trials/"
@@ -197,7 +197,7 @@ def _summaries(services: Services, experiment_id: int, count: int) -> list[Trial
     return summaries[:count]
 
 
-class _StoredBlobs:
+class StoredBlobs:
     """Read access to the stored blobs of a search.
 
     The first read of a blob reads all blobs of its folder; later reads of the folder use these.

@@ -91,6 +91,10 @@ class SearcherSpec(Generic[Options, Plan]):
     """
     read_brackets: ReadBrackets | None = None
     """Reads the progress by bracket and rung. None: the searcher has no rungs."""
+    rung_lengths: Callable[[Plan], Sequence[int]] | None = None
+    """Returns the lengths of the rungs of all brackets, in increasing order. None: the searcher has
+    no rungs, or rounds whose trials were trained for different lengths.
+    """
     training_count: Callable[[Options], int] | None = None
     """Returns how many times a search trains the first length in total. None: once in each trial.
     """

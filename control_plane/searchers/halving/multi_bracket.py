@@ -196,6 +196,11 @@ def make_multi_bracket(plan: MultiBracketPlan, space: Group, blobs: BlobStore) -
     return MultiBracketSearch(plan, blobs)
 
 
+def bracket_lengths(plan: MultiBracketPlan) -> tuple[int, ...]:
+    """Return the lengths of the rungs of all brackets, in increasing order, each length once."""
+    return tuple(sorted({length for bracket in plan.brackets for length in bracket.lengths}))
+
+
 def preview_bracket(plan: BracketPlan) -> PreviewPart:
     """Return the preview part of one bracket."""
     if isinstance(plan, SyncHalvingPlan):

@@ -12,6 +12,7 @@ from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
+    bracket_lengths,
     make_multi_bracket,
     preview_brackets,
     rung_counts,
@@ -106,5 +107,6 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     trial_count=lambda options, plan, space: plan.trial_count,
     preview=preview_brackets,
     read_brackets=read_multi_bracket,
+    rung_lengths=bracket_lengths,
     find_problems=_find_problems,
 )

@@ -17,6 +17,7 @@ from control_plane.searchers.halving.asynchronous import HalvingPlan, plan_halvi
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
+    bracket_lengths,
     divide_evenly,
     make_multi_bracket,
     preview_brackets,
@@ -144,5 +145,6 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     trial_count=_trial_count,
     preview=preview_brackets,
     read_brackets=read_multi_bracket,
+    rung_lengths=bracket_lengths,
     find_problems=lambda options, rules: find_too_many_rungs(options),
 )

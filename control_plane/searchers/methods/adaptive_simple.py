@@ -10,6 +10,7 @@ from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.halving.multi_bracket import (
     MultiBracketPlan,
     MultiBracketState,
+    bracket_lengths,
     divide_evenly,
     make_multi_bracket,
     preview_brackets,
@@ -75,4 +76,5 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     trial_count=lambda options, plan, space: plan.trial_count,
     preview=preview_brackets,
     read_brackets=read_multi_bracket,
+    rung_lengths=bracket_lengths,
 )

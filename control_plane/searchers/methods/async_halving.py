@@ -43,5 +43,6 @@ SPEC = SearcherSpec[StepAsyncHalving | LengthAsyncHalving, HalvingPlan](
     trial_count=lambda options, plan, space: plan.max_trials,
     preview=lambda plan: [preview_bracket(plan)],
     read_brackets=read_bracket,
+    rung_lengths=lambda plan: plan.lengths,
     find_problems=lambda options, rules: find_too_many_rungs(options),
 )

@@ -69,5 +69,6 @@ SPEC = SearcherSpec[Options, SyncHalvingPlan](
     trial_count=lambda options, plan, space: plan.first_trials,
     preview=lambda plan: [preview_bracket(plan)],
     read_brackets=read_bracket,
+    rung_lengths=lambda plan: plan.lengths,
     find_problems=_find_problems,
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
+from detcloud.client.importance_records import Importance
 from detcloud.client.records import (
     Activity,
     CollectionPreview,
@@ -350,6 +351,19 @@ class ExperimentHandle(Resource):
         """
         activity: Activity = self._client.get(self._path("activity"))
         return activity
+
+    def importance(self, metric: str | None = None, at: int | None = None) -> Importance:
+        """Return the importance of each hyperparameter for a metric, by fANOVA.
+
+        Only results after the same length of training are compared.
+
+        Args:
+            metric: the name of a validation metric; None for the searcher's metric.
+            at: the length of training, in the unit of the result; None for the largest length at
+                which enough trials have a result.
+        """
+        importance: Importance = self._client.get(self._path("importance"), metric=metric, at=at)
+        return importance
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the changes of the experiment and of the trials, oldest first.

@@ -16,7 +16,7 @@ IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": 
 NAMES = [
     *("trials", "checkpoints", "experiment-checkpoints", "checkpoint-files", "metrics", "lines"),
     *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),
-    *("models", "model-versions#x", "experiment-code", "timelines", "media"),
+    *("models", "model-versions#x", "experiment-code", "timelines", "media", "results"),
 ]
 
 

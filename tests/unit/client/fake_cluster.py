@@ -58,6 +58,8 @@ class FakeCluster:
         self.rank_reports: dict[int, list[Item]] = {}
         self.warnings: list[str] = []
         self.alarms: list[Item] = []
+        self.importance: Item = {}
+        self.importance_query: Item = {}
         self.machines = FakeMachines()
         self.queue = FakeQueue()
         self.metadata = FakeMetadata()
@@ -168,6 +170,7 @@ class FakeCluster:
                 r"/experiments/(\d+)/metrics",
                 lambda id: fake_measures.best_trials_series(self, int(id), query),
             ),
+            (r"/experiments/(\d+)/importance", lambda id: self._find_importance(query)),
             (r"/trials/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
             (r"/trials/(\d+)", lambda id: self._trial(int(id))),
             (r"/trials/(\d+)/metrics", lambda id: page(self._metrics(int(id), query), query)),
@@ -315,6 +318,10 @@ class FakeCluster:
             and query.get("name", "") in item["name"]
             and query.get("label") in (None, *item["labels"])
         ]
+
+    def _find_importance(self, query: Item) -> Item:
+        self.importance_query = query
+        return self.importance
 
     def _history(self, number: int, query: Item) -> list[Item]:
         trials = [f"trial#{entry['id']}" for entry in self._experiment_trials(number)]

@@ -25,7 +25,9 @@ interface Props {
 }
 
 const LINKS_MAX = 150;
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 260, 62, 36];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 260, 72, 36];
+// Texts that are nearer to an end of the axis begin or end at their place, so that none is cut off.
+const EDGE = 40;
 
 export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
   const scaleX = isLogX ? Math.log10 : (value: number) => value;
@@ -42,13 +44,13 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
       <line x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH} y2={HEIGHT - BOTTOM} class="axis" />
       <line x1={LEFT} y1={0} x2={LEFT} y2={HEIGHT - BOTTOM} class="axis" />
       {xTicks.map(({ text, at }) => (
-        <text key={text} x={at} y={HEIGHT - BOTTOM + 14} text-anchor="middle">{text.slice(0, 16)}</text>
+        <text key={text} x={at} y={HEIGHT - BOTTOM + 14} text-anchor={at <= LEFT + EDGE ? "start" : at >= WIDTH - EDGE ? "end" : "middle"}>{text.slice(0, 16)}</text>
       ))}
       {ends(ys).map((y) => (
         <text key={y} x={LEFT - 4} y={toY(y) + 4} text-anchor="end">{numberText(y)}</text>
       ))}
       <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 4} text-anchor="middle">{xLabel.slice(0, 60)}{isLogX ? " (log)" : ""}</text>
-      <text x={LEFT + 4} y={12}>{yLabel.slice(0, 60)}</text>
+      <text x={LEFT + 8} y={12}>{yLabel.slice(0, 60)}</text>
       {plain.length > 0 && <path class="dots" d={plain.map((dot) => `M${toX(scaleX(dot.x)).toFixed(1)} ${toY(dot.y).toFixed(1)}h0`).join("")} />}
       {linked.map((dot) => (
         <a key={dot.key} href={dot.href} aria-label={dot.label}>

@@ -24,6 +24,7 @@ _EXPERIMENT = {
     "experiment metrics": "7 --plot",
     "experiment curves": "7 > curves.json",
     "experiment rungs": "7",
+    "experiment importance": "7",
     "experiment config": "7 > config.yaml",
     "experiment pause": "7",
     "experiment activate": "7",

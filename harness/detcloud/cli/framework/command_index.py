@@ -102,6 +102,7 @@ _EXPERIMENT = (
         "experiment",
     ),
     Command("experiment", "rungs", "show the progress of trials through rungs or rounds", "rungs"),
+    Command("experiment", "importance", "show how much hyperparameters matter", "importance"),
     Command("experiment", "config", "print the configuration of an experiment", "experiment"),
     Command(
         "experiment",

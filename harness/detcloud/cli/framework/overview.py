@@ -19,6 +19,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "metrics",
             "curves",
             "rungs",
+            "importance",
             "list-trials",
             "list-checkpoints",
             "config",

@@ -89,7 +89,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       <dd>
         {numberText(experiment.best_metric)}{" "}
         {best != null && <a href={href("trials", best)}>trial {best}</a>}{" "}
-        <span class="quiet">({experiment.smaller_is_better ? "smaller" : "larger"} is better)</span>
+        <span class="quiet">({experiment.smaller_is_better ? "smaller" : "larger"} is better, over all lengths)</span>
       </dd>
       <dt>Search</dt>
       <dd>{experiment.searcher}, seed {experiment.seed}</dd>

@@ -1,38 +1,52 @@
-/** A plane of two hyperparameters, coloured by the metric of the trials in each part of it. */
+/** A plane of two hyperparameters: cells coloured by their trials, contours, or points by rank. */
 
 import "./heat_map.css";
+import { ChartFrame } from "../../curves/chart_frame";
 import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
 import { metricScale } from "../../curves/rung_places";
+import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import type { Measured } from "./measured_trials";
+import type { Measured } from "./length_results";
+import { PointsPlane, type PlaneProps } from "./points_plane";
 
 const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, BOTTOM] = [70, 36, 170, 22, 84];
 // With fewer trials nothing can be said of a plane.
 const POINTS_MIN = 10;
+const VIEWS = [["cells", "cells"], ["contours", "contours and points"], ["ranks", "points by rank"]] as const;
 
 interface Props {
   names: string[];
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
-export function HeatMapPart({ names, measured, metric, smallerIsBetter }: Props) {
+export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   if (names.length < 2) return null;
   const x = names.find((name) => name === query.get("x")) ?? names[0]!;
   const others = names.filter((name) => name !== x);
   const y = others.find((name) => name === query.get("y")) ?? others[0]!;
+  const view = VIEWS.find(([key]) => key === query.get("plane"))?.[0] ?? "cells";
+  const shown = { x, y, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
   return (
     <section aria-label="two hyperparameters">
       <h2>Interaction</h2>
       <div class="tools">
         <NameChoice label="Horizontal axis" names={names} value={x} onChoose={(name) => setQuery({ x: name, y: name === y ? x : y })} />
         <NameChoice label="Vertical axis" names={others} value={y} onChoose={(name) => setQuery({ x, y: name })} />
+        <label>Show{" "}
+          <select value={view} onChange={(event) => setQuery({ plane: event.currentTarget.value === "cells" ? null : event.currentTarget.value })}>
+            {VIEWS.map(([key, text]) => <option key={key} value={key}>{text}</option>)}
+          </select>
+        </label>
       </div>
-      <Plane x={x} y={y} measured={measured} metric={metric} smallerIsBetter={smallerIsBetter} />
+      {shown.measured.length === 0 ? <p class="quiet">No trial has both hyperparameters.</p>
+        : view === "cells" ? <CellsPlane {...shown} /> : <PointsPlane {...shown} hasContours={view === "contours"} />}
     </section>
   );
 }
@@ -47,16 +61,13 @@ function NameChoice(props: { label: string; names: string[]; value: string; onCh
   );
 }
 
-function Plane(props: { x: string; y: string; measured: Measured[]; metric: string; smallerIsBetter: boolean }) {
-  const { x, y, metric, smallerIsBetter } = props;
-  const points = props.measured
-    .filter(({ hparams }) => x in hparams && y in hparams)
-    .map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
-  if (points.length === 0) return <p class="quiet">No trial has both hyperparameters.</p>;
+function CellsPlane({ x, y, measured, metric, smallerIsBetter, place }: PlaneProps) {
+  const points = measured.map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
   const { columns, rows, cells } = heatCells(points, valueText);
   const single = cells.filter(({ points: own }) => own.length === 1).length;
   const label = `${metric} by ${x} and ${y}`;
   const facts = { x, y, metric, columns, rows, smallerIsBetter };
+  const csv = () => rowsCsv([x, y, "trials", `mean ${metric}`], cells.map(({ column, row, points: own, mean }) => [columns.label(column), rows.label(row), own.length, mean]));
   return (
     <>
       <p class="quiet">
@@ -65,9 +76,11 @@ function Plane(props: { x: string; y: string; measured: Measured[]; metric: stri
         {single > 0 && `, ${single} of them only one (dashed)`}.{" "}
         {points.length < POINTS_MIN && <strong>With so few trials, differences may be chance.</strong>}
       </p>
-      <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-        <Picture label={label} cells={cells} {...facts} />
-      </div>
+      <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
+        <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+          <Picture label={label} cells={cells} {...facts} />
+        </div>
+      </ChartFrame>
       <details>
         <summary>As a table</summary>
         <Table label={`cells of ${x} and ${y}`} rows={cells} rowKey={({ column, row }) => `${column} ${row}`} columns={tableColumns(facts)} />

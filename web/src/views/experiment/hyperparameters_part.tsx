@@ -1,72 +1,68 @@
-/** What the hyperparameters do to the metric: their importance, and each against the metric. */
+/** What the hyperparameters do to the metric after one length of training. */
 
+import "./comparison.css";
 import type { ExperimentWhole } from "../../api/answers";
-import { rankImportance, type Importance } from "../../curves/importance";
+import { ChartFrame } from "../../curves/chart_frame";
+import { rowsCsv } from "../../curves/save_chart";
 import { Scatter, type Dot } from "../../curves/scatter";
-import { numberText, valueText } from "../../parts/format";
+import { countText, numberText, valueText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
-import { differingNames, useTrials } from "./all_trials";
+import { differingNames } from "./all_trials";
+import { DistributionPart } from "./distribution_part";
 import { HeatMapPart } from "./heat_map";
-import { measuredTrials, type Measured } from "./measured_trials";
+import { ImportancePart } from "./importance_part";
+import { LengthChoice } from "./length_choice";
+import { lengthText, useComparison, type Comparison, type Measured } from "./length_results";
 import { ParallelPart } from "./parallel_part";
 
 export function HyperparametersPart({ experiment }: { experiment: ExperimentWhole }) {
-  const live = useTrials(experiment);
+  const live = useComparison(experiment);
   return (
     <Shown live={live}>
-      {({ items, next }) => {
-        const measured = measuredTrials(items);
-        const names = differingNames(measured.map(({ hparams }) => hparams));
-        if (names.length === 0) {
-          return <Empty>This needs two trials with a value of {experiment.metric} that differ in a hyperparameter.</Empty>;
-        }
-        const important = rankImportance(measured);
-        const shares = new Map(important.map(({ name, share }) => [name, share]));
-        const ordered = [...names].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
-        return (
-          <>
-            {next && <p class="quiet">Of the first {items.length} trials.</p>}
-            <ImportanceList important={important} count={measured.length} />
-            <ParallelPart names={ordered} measured={measured} experiment={experiment} />
-            <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}
-              smallerIsBetter={experiment.smaller_is_better} />
-            <h2>Metric by hyperparameter</h2>
-            <div class="split">
-              {ordered.map((name) => (
-                <HyperparameterPlot key={name} name={name} measured={measured} experiment={experiment} />
-              ))}
-            </div>
-          </>
-        );
-      }}
+      {(comparison) => (
+        <>
+          <LengthChoice results={comparison.results} />
+          <Charts comparison={comparison} id={experiment.id!} />
+        </>
+      )}
     </Shown>
   );
 }
 
-function ImportanceList({ important, count }: { important: Importance[]; count: number }) {
-  if (important.length === 0) return <p class="quiet">Importance needs four trials with a value; there are {count}.</p>;
+function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
+  const { results, measured, importance } = comparison;
+  const { metric, at, unit, trials, trials_left_out: leftOut } = results;
+  const names = differingNames(measured.map(({ hparams }) => hparams));
+  if (at === null || measured.length === 0) {
+    return <Empty>No trial has a value of {metric}{at === null ? "" : ` at ${lengthText(at, unit)}`} yet.</Empty>;
+  }
+  if (names.length === 0) {
+    return <Empty>This needs two trials with a value of {metric} at {lengthText(at, unit)} that differ in a hyperparameter.</Empty>;
+  }
+  const shares = new Map(importance.items.map(({ name, share }) => [name, share]));
+  const ordered = [...names].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
+  const place = `at ${lengthText(at, unit)}, experiment ${id}`;
+  const shown = { names: ordered, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place };
   return (
-    <section>
-      <h2>Importance</h2>
-      <p class="quiet">
-        How much of the ranking of {count} trials each hyperparameter explains by itself. Combined effects, and
-        effects that rise and then fall, are not counted.
-      </p>
-      <dl class="facts">
-        {important.map(({ name, share }) => (
-          <div class="pair" key={name}>
-            <dt>{name}</dt>
-            <dd><meter min={0} max={1} value={share} aria-label={`importance of ${name}`} /> {Math.round(share * 100)} %</dd>
-          </div>
+    <>
+      {leftOut > 0 && <p class="quiet">{trials} of {countText(trials + leftOut, "trial")}, spread evenly over the search.</p>}
+      <ImportancePart importance={importance} />
+      <ParallelPart {...shown} />
+      <HeatMapPart {...shown} />
+      <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />
+      <h2>Metric by hyperparameter</h2>
+      <div class="split">
+        {ordered.map((name) => (
+          <HyperparameterPlot key={name} name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
         ))}
-      </dl>
-    </section>
+      </div>
+    </>
   );
 }
 
-function HyperparameterPlot(props: { name: string; measured: Measured[]; experiment: ExperimentWhole }) {
-  const { name, experiment } = props;
+function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null; place: string }) {
+  const { name, metric: metricName, best, place } = props;
   const measured = props.measured.filter(({ hparams }) => name in hparams);
   const values = measured.map(({ hparams }) => hparams[name]);
   const isNumeric = values.every((value) => typeof value === "number");
@@ -76,13 +72,16 @@ function HyperparameterPlot(props: { name: string; measured: Measured[]; experim
     x: isNumeric ? (hparams[name] as number) : texts.indexOf(valueText(hparams[name])),
     y: metric,
     href: href("trials", id),
-    label: `trial ${id}: ${name} ${valueText(hparams[name])}, ${experiment.metric} ${numberText(metric)}`,
-    isBest: id === experiment.best_trial_id,
+    label: `trial ${id}: ${name} ${valueText(hparams[name])}, ${metricName} ${numberText(metric)}`,
+    isBest: id === best,
   }));
   const xs = dots.map(({ x }) => x);
   const isLogX = isNumeric && Math.min(...xs) > 0 && Math.max(...xs) >= 100 * Math.min(...xs);
+  const label = `${metricName} by ${name}`;
+  const csv = () => rowsCsv(["trial", name, metricName], measured.map(({ id, metric, hparams }) => [id, hparams[name], metric]));
   return (
-    <Scatter label={`${experiment.metric} by ${name}`} xLabel={name} yLabel={experiment.metric}
-      dots={dots} isLogX={isLogX} {...(isNumeric ? {} : { ticks: texts })} />
+    <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
+      <Scatter label={label} xLabel={name} yLabel={metricName} dots={dots} isLogX={isLogX} {...(isNumeric ? {} : { ticks: texts })} />
+    </ChartFrame>
   );
 }

@@ -1,13 +1,15 @@
 /** All hyperparameters of the trials together, those of parts of their axes alone, and a table of these. */
 
-import type { ExperimentWhole } from "../../api/answers";
 import { axisPlaces, isWithin, type Axis, type AxisRange } from "../../curves/axes";
-import { ranks } from "../../curves/importance";
-import { BANDS, bandColour, Parallel, type Row } from "../../curves/parallel";
+import { ChartFrame } from "../../curves/chart_frame";
+import { Parallel, type Row } from "../../curves/parallel";
+import { ranks } from "../../curves/ranks";
+import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import type { Measured } from "./measured_trials";
+import type { Measured } from "./length_results";
+import { ColourScale } from "./colour_scale";
 import { readRanges, writeRanges } from "./kept_ranges";
 
 // As many as the view that compares takes.
@@ -16,12 +18,14 @@ const COMPARED_MAX = 50;
 interface Props {
   names: string[];
   measured: Measured[];
-  experiment: ExperimentWhole;
+  metric: string;
+  smallerIsBetter: boolean;
+  /** The length and the experiment, for the names of files. */
+  place: string;
 }
 
-export function ParallelPart({ names, measured, experiment }: Props) {
+export function ParallelPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
-  const { metric, smaller_is_better: smallerIsBetter } = experiment;
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
   const axes = all.map((_, n) => axisPlaces(values.map((row) => row[n])));
@@ -58,7 +62,10 @@ export function ParallelPart({ names, measured, experiment }: Props) {
         {ranges.some(Boolean) && <button onClick={() => setQuery({ keep: null })}>Clear limits</button>}
         {kept.size > 0 && kept.size <= COMPARED_MAX && <a href={`${href("compare")}?trials=${[...kept].join(",")}`}>Compare selected trials</a>}
       </div>
-      <Parallel label="hyperparameters of each trial" names={all} axes={axes} rows={rows} kept={kept} ranges={ranges} onRange={keep} />
+      <ChartFrame name="hyperparameters of each trial" title={`hyperparameters of each trial ${place}`}
+        csv={() => rowsCsv(["trial", ...all], rows.filter(({ key }) => kept.has(key)).map(({ key, values: own }) => [key, ...own]))}>
+        <Parallel label="hyperparameters of each trial" names={all} axes={axes} rows={rows} kept={kept} ranges={ranges} onRange={keep} />
+      </ChartFrame>
       <details>
         <summary>Limit an axis</summary>
         <div class="split">{all.map((name, n) => <RangeFields key={name} name={name} axis={axes[n]!} range={ranges[n]} onRange={(range) => keep(n, range)} />)}</div>
@@ -68,18 +75,6 @@ export function ParallelPart({ names, measured, experiment }: Props) {
         <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric)} />
       </details>
     </section>
-  );
-}
-
-function ColourScale({ low, high }: { low: string; high: string }) {
-  return (
-    <span class="quiet">
-      {low}{" "}
-      <svg width={BANDS * 8} height="10" aria-hidden="true">
-        {Array.from({ length: BANDS }, (_, band) => <rect key={band} x={band * 8} width="8" height="10" fill={bandColour(band)} />)}
-      </svg>{" "}
-      {high}
-    </span>
   );
 }
 

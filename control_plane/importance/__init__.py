@@ -1,0 +1,1 @@
+"""The importance of hyperparameters by fANOVA, without packages for numeric computing."""
