@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from control_plane.rows import pool_rows, trial_rows
+from control_plane.rows import experiment_rows, pool_rows, trial_rows
 from control_plane.rows.json_codec import JsonCodec
 
 KEPT_MS: Final = 90 * 24 * 3_600_000
@@ -111,7 +111,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementRecord:
-    """A replacement that has ended: a row of the pool, and a row of the trial."""
+    """A replacement that has ended: a row of the pool, of the experiment and of the trial."""
 
     experiment: int
     """The id of the experiment."""
@@ -145,6 +145,7 @@ class ReplacementRecord:
 
 _CODEC = JsonCodec(pool_rows.REPLACEMENT, ReplacementRecord, {"agents": tuple}, ensure_ascii=False)
 assert pool_rows.REPLACEMENT.record == trial_rows.TRIAL_REPLACEMENT.record
+assert pool_rows.REPLACEMENT.record == experiment_rows.EXPERIMENT_REPLACEMENT.record
 
 
 def encode_replacement(record: ReplacementRecord) -> bytes:
@@ -168,6 +169,11 @@ def replacements_partition(pool: str) -> str:
 def pool_sort_key(record: ReplacementRecord) -> str:
     """Return the sort key of a replacement in the pool. Rows sort by the end of the replacement."""
     return f"{record.ended_ms:015d}.{record.trial}.{record.epoch}"
+
+
+def experiment_sort_key(record: ReplacementRecord) -> str:
+    """Return the sort key of a replacement in the experiment. Rows sort by the end."""
+    return experiment_rows.EXPERIMENT_REPLACEMENT.sort + pool_sort_key(record)
 
 
 def trial_sort_key(record: ReplacementRecord) -> str:

@@ -2,7 +2,7 @@
 
 A replacement begins when a run loses its slots, and counts only if the trial requests slots again
 at once, or after the delay of a failed start. It ends with the first step of a later run, which
-writes a row for the trial and a row for the pool. A paused, killed or ended trial drops it.
+writes a row for the trial, the experiment and the pool. A paused, killed or ended trial drops it.
 
 The module only observes: no other decision of the trial depends on the replacement.
 """
@@ -32,6 +32,7 @@ from control_plane.actors.replacement import (
     Replacement,
     ReplacementRecord,
     encode_replacement,
+    experiment_sort_key,
     phase_durations,
     pool_sort_key,
     replacements_partition,
@@ -218,7 +219,9 @@ def _end(
     *,
     has_first_step: bool,
 ) -> TrialState:
-    """End the replacement now: write the rows of the trial and of the pool, and return the state.
+    """End the replacement now: write the rows of the trial, the experiment and the pool.
+
+    Return the state without the replacement.
 
     Args:
         durations: the reported durations of the run's last phases, in ms.
@@ -246,6 +249,7 @@ def _end(
     )
     body = encode_replacement(record)
     context.write_row(addresses.trial(state.trial_id), trial_sort_key(record), body)
+    context.write_row(addresses.experiment(state.experiment_id), experiment_sort_key(record), body)
     context.write_row(
         replacements_partition(allocation.pool),
         pool_sort_key(record),

@@ -25,6 +25,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "history": frozenset({"experiments"}),
     "experiment_code": frozenset({"experiments"}),
     "rungs": frozenset({"experiments"}),
+    "experiment_replacements": frozenset({"experiments"}),
     "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments"}),

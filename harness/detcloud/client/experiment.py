@@ -12,6 +12,7 @@ from detcloud.client.records import (
     Activity,
     CollectionPreview,
     ExperimentMetrics,
+    ExperimentReplacements,
     HistoryEntry,
     NoticeCounts,
     ReplayedActor,
@@ -350,6 +351,14 @@ class ExperimentHandle(Resource):
         """
         activity: Activity = self._client.get(self._path("activity"))
         return activity
+
+    def replacements(self) -> ExperimentReplacements:
+        """Return the time in which the trials did not train after a loss of slots, summed up.
+
+        The sums cover the latest 1,000 replacements.
+        """
+        sums: ExperimentReplacements = self._client.get(self._path("replacements"))
+        return sums
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the changes of the experiment and of the trials, oldest first.

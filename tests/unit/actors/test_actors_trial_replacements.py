@@ -24,6 +24,7 @@ from tests.unit.actors.sample_messages import checkpoint_reported, trial_created
 
 BEGUN_MS = 100_000
 POOL_ROWS = "replacements#default"
+EXPERIMENT = "experiment#1"
 
 
 def running_trial(*agents: str) -> ActorHarness:
@@ -59,10 +60,15 @@ def launch(actor: ActorHarness, agent: str, launched_ms: int) -> None:
 
 
 def records(actor: ActorHarness) -> list[ReplacementRecord]:
-    """Return the rows of the pool. The trial must have equal rows."""
+    """Return the rows of the pool. The trial and the experiment must have equal rows."""
     pool = [row.body for (partition, _), row in actor.rows.items() if partition == POOL_ROWS]
-    trial = [row.body for (_, sort), row in actor.rows.items() if sort.startswith("B#")]
-    assert sorted(pool) == sorted(trial)
+    for owner in ("trial#4", EXPERIMENT):
+        rows = [
+            row.body
+            for (partition, sort), row in actor.rows.items()
+            if partition == owner and sort.startswith("B#")
+        ]
+        assert sorted(pool) == sorted(rows)
     return [decode_replacement(body) for body in pool]
 
 

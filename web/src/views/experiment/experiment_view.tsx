@@ -17,6 +17,7 @@ import { ConfigPart } from "./config_part";
 import { CurvesPart } from "./curves_part";
 import { FailuresPart } from "./failures_part";
 import { Steering } from "./steering";
+import { ExperimentReplacements } from "./experiment_replacements";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Name, Notes } from "./notes";
@@ -62,6 +63,7 @@ export function ExperimentView({ id }: { id: number }) {
             <Facts experiment={experiment} />
             <Notes experiment={experiment} onDone={live.refresh} />
           </div>
+          <ExperimentReplacements experiment={experiment} />
           <Tabs base={["experiments", id]} tabs={tabsOf(experiment)} />
           <Part experiment={experiment} />
         </>
