@@ -79,6 +79,7 @@ PLACES = {
     "{resource_pool}": "cloudy",
     "{sha256}": "0" * 64,
     "{agent_id}": "node",
+    "{alarm}": "lag",
 }
 
 
