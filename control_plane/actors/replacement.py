@@ -107,6 +107,8 @@ class Replacement:
     """
     durations: Mapping[str, int] = field(default_factory=dict)
     """The reported durations of the present run in ms, of the slowest node, by phase."""
+    early_pull_failure: str = ""
+    """Why a node of the present run could not pull the image before the assignment, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ class ReplacementRecord:
     """Whether the run reported its first step. If not, the replacement ended with another report of
     training, and its duration may be too long.
     """
+    early_pull_failure: str = ""
+    """Why a node could not pull the image before the assignment. "": no such failure."""
 
 
 _CODEC = JsonCodec(pool_rows.REPLACEMENT, ReplacementRecord, {"agents": tuple}, ensure_ascii=False)

@@ -45,7 +45,8 @@ class ReplacementView(Answer):
     `phases` has the known phases in the order of the timeline. Their sum is the time from
     `begun_ms` to `ended_ms`, or to now. `has_first_step` is false if the run did not report its
     first step, so that the replacement ended with a later report. `epoch` and `agent_ids` are those
-    of the later run.
+    of the later run. `early_pull_failure` is why its machine could not pull the image before the
+    assignment, or empty.
     """
 
     experiment_id: int
@@ -62,6 +63,7 @@ class ReplacementView(Answer):
     duration_ms: int
     phases: list[PhaseDuration]
     has_first_step: bool
+    early_pull_failure: str
 
 
 class PhaseSum(Answer):
@@ -229,6 +231,7 @@ def _view(record: ReplacementRecord) -> ReplacementView:
             for phase, duration_ms in record.phases.items()
         ],
         has_first_step=record.has_first_step,
+        early_pull_failure=record.early_pull_failure,
     )
 
 
@@ -263,5 +266,6 @@ def _open_replacement(services: Services, state: TrialState) -> list[Replacement
                 for phase, duration_ms in phases.items()
             ],
             has_first_step=False,
+            early_pull_failure=replacement.early_pull_failure,
         )
     ]

@@ -154,7 +154,8 @@ def _follow_request(before: TrialState, state: TrialState, context: StepContext)
     elif before.allocation is not None and before.allocation.places:
         replacement = replace(replacement, requested_ms=now_ms, attempts=replacement.attempts + 1)
     # The machine and the durations belong to the run that has ended.
-    return _with_replacement(state, replace(replacement, machine=None, durations={}))
+    cleared = replace(replacement, machine=None, durations={}, early_pull_failure="")
+    return _with_replacement(state, cleared)
 
 
 def _follow_run(
@@ -208,6 +209,8 @@ def _with_start(
     known = replacement.durations
     if durations and (not known or sum(durations.values()) > sum(known.values())):
         replacement = replace(replacement, durations=durations)
+    if message.early_pull_failure:
+        replacement = replace(replacement, early_pull_failure=message.early_pull_failure)
     return replacement
 
 
@@ -246,6 +249,7 @@ def _end(
         attempts=replacement.attempts,
         phases=phase_durations(replacement, allocation.placed_ms, now_ms),
         has_first_step=has_first_step,
+        early_pull_failure=replacement.early_pull_failure,
     )
     body = encode_replacement(record)
     context.write_row(addresses.trial(state.trial_id), trial_sort_key(record), body)

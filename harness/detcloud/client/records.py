@@ -214,6 +214,8 @@ class Replacement(TypedDict):
     phases: list[PhaseDuration]
     """The known phases in order. Their sum is `duration_ms`."""
     has_first_step: bool
+    early_pull_failure: str
+    """Why the machine could not pull the image before the assignment, or empty."""
 
 
 class PhaseSum(TypedDict):

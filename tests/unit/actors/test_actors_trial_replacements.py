@@ -134,6 +134,35 @@ def test_loss_begins_with_the_last_contact() -> None:
     }
 
 
+def test_failure_of_an_early_pull_belongs_to_the_run() -> None:
+    actor = running_trial()
+    end_with_notice(actor, BEGUN_MS + 3_000, 3_000)
+    for agent in ("b", "c"):
+        # The first replacing run ends before its first step, and its failure is dropped.
+        assign(actor, agent, at_ms=BEGUN_MS + 4_000)
+        failure = f"no login on {agent}"
+        reported = ContainerStateReported(
+            actor.state.epoch, "RUNNING", early_pull_failure=failure if agent == "b" else ""
+        )
+        actor.deliver(reported)
+        assert actor.state.replacement.early_pull_failure == (failure if agent == "b" else "")
+        if agent == "b":
+            end_with_notice(actor, BEGUN_MS + 5_000, 0)
+    report(actor, FIRST_STEP, BEGUN_MS + 9_000)
+    (record,) = records(actor)
+    assert record.early_pull_failure == ""
+
+
+def test_failure_of_an_early_pull_is_recorded() -> None:
+    actor = running_trial()
+    end_with_notice(actor, BEGUN_MS + 3_000, 3_000)
+    assign(actor, "b", at_ms=BEGUN_MS + 4_000)
+    actor.deliver(ContainerStateReported(2, "RUNNING", early_pull_failure="no login"))
+    report(actor, FIRST_STEP, BEGUN_MS + 9_000)
+    (record,) = records(actor)
+    assert record.early_pull_failure == "no login"
+
+
 def test_preemption_begins_with_the_request() -> None:
     actor = running_trial()
     actor.deliver(PreemptionRequested(1, "a job of higher priority"))

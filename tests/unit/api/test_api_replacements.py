@@ -68,6 +68,7 @@ def test_replacement_of_a_run_is_shown_until_and_after_its_first_step(
         {"phase": "start", "duration_ms": 1_000},
     ]
     running = {"kind": "container", "state": "RUNNING", "durations_ms": {"code": 300, "image": -1}}
+    running["early_pull_failure"] = "x" * 300
     agent.report("1.2", running, writer="agent")
     cluster.clock.ms += 4_000
     step = {"kind": "first_step", "steps_completed": 5}
@@ -82,6 +83,7 @@ def test_replacement_of_a_run_is_shown_until_and_after_its_first_step(
         {"phase": "first_step", "duration_ms": 200},
     ]
     assert (shown["duration_ms"], shown["agent_ids"]) == (7_000, ["node"])
+    assert shown["early_pull_failure"] == "x" * 200
     assert shown["ended_ms"] == shown["begun_ms"] + 7_000
     history = cluster.get("/experiments/1/history").json["items"]
     assert "it trains again 7.0 s after the notice" in [

@@ -60,6 +60,7 @@ export function ReplacementBars({ replacements, title }: Props) {
           <span class="quiet">{one.reason}</span>
           <Bar phases={one.phases} longestMs={longestMs} />
           <Legend phases={one.phases} />
+          {one.early_pull_failure && <p class="quiet">The image was not pulled early: {one.early_pull_failure}</p>}
         </li>
       ))}
     </ul>

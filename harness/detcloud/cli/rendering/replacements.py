@@ -103,3 +103,6 @@ def _replacement_lines(replacement: Item) -> Iterator[str]:
         f"{phase_name(phase['phase'])} {duration_text(phase['duration_ms'] / 1000)}"
         for phase in replacement["phases"]
     )
+    # Clusters of older versions do not send the field.
+    if failure := replacement.get("early_pull_failure"):
+        yield f"  the image was not pulled early: {failure}"
