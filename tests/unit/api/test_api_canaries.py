@@ -206,6 +206,7 @@ READING = {
     "resource-pool describe": ("resource-pool", "describe", "cloudy", "--json"),
     "agent list": ("agent", "list", "--json"),
     "alarm list": ("alarm", "list", "--json"),
+    "alarm describe": ("alarm", "describe", "lag", "--json"),
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
     "template list": ("template", "list", "--json"),
