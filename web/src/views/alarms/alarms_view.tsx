@@ -40,7 +40,9 @@ function AlarmList() {
         {({ items, cloud_alarms: others }) => (
           <>
             <p class="quiet">The cluster checks its alarms every five minutes. Each alarm links to its page of the runbook.</p>
-            <Table label="alarms" columns={COLUMNS} rows={inOrder(items)} rowKey={({ alarm, pool }) => `${alarm} ${pool}`} />
+            <div class="alarms">
+              <Table label="alarms" columns={COLUMNS} rows={inOrder(items)} rowKey={({ alarm, pool }) => `${alarm} ${pool}`} />
+            </div>
             <h2>Alarms of the cloud</h2>
             <p>
               A cluster on AWS or Google Cloud has further alarms, which the cloud evaluates. Their states are in the
@@ -73,7 +75,7 @@ function AlarmPage({ name }: { name: string }) {
         {({ items, runbook }) => (
           <>
             {items.length > 0
-              ? <Table label="states" columns={STATES} rows={items} rowKey={({ pool }) => pool} />
+              ? <div class="alarms"><Table label="states" columns={STATES} rows={items} rowKey={({ pool }) => pool} /></div>
               : <p class="quiet">The cloud evaluates this alarm. The console of the cloud shows its state.</p>}
             <RunbookText text={runbook} />
           </>
