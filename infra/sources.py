@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import detcloud
+from detcloud.shared.runbook import FOLDER
 
 # The root of a checkout, or the folder of the server's packages in an installation.
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -17,6 +18,8 @@ SOURCES = (
     *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
     Path(detcloud.__file__).parent,
 )
+# The API shows the pages of the runbook.
+RUNBOOK = REPOSITORY / FOLDER
 # Parts of the sources that no function imports.
 LEFT_OUT = (
     "lambdas/dump.py",
@@ -25,7 +28,7 @@ LEFT_OUT = (
 
 
 def copy_sources(content: Path) -> None:
-    """Copy the source folders of functions into the folder `content`.
+    """Copy the source folders of functions, and the runbook, into the folder `content`.
 
     Create `content` if necessary. The files and folders in LEFT_OUT and `__pycache__` are left out.
     Raise FileExistsError if `content` already has one of the source folders, and another OSError if
@@ -39,6 +42,7 @@ def copy_sources(content: Path) -> None:
             return left_out | {name for name in names if name == "__pycache__"}
 
         shutil.copytree(source, content / source.name, ignore=names_to_ignore)
+    shutil.copytree(RUNBOOK, content / FOLDER)
 
 
 def extra_packages(*names: str, repository: Path = REPOSITORY) -> list[str]:

@@ -147,6 +147,11 @@ class Adapters(ABC):
         return ""
 
     @property
+    def cluster_url(self) -> str:
+        """The URL of the API for links in notifications. "", the default, on a laptop."""
+        return ""
+
+    @property
     def timing(self) -> EngineTiming:
         """The engine's monotonic clock, and the engine's pause after a conflict."""
         return EngineTiming()

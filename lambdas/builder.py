@@ -165,7 +165,13 @@ class Cluster:
         from control_plane.alarms.watch import AlarmWatch
 
         adapters = self.adapters
-        return AlarmWatch(self.engine, adapters.notifier, adapters.cluster_id, adapters.runbook_url)
+        return AlarmWatch(
+            self.engine,
+            adapters.notifier,
+            adapters.cluster_id,
+            adapters.runbook_url,
+            adapters.cluster_url,
+        )
 
     def check_alarms(self, late_ms: int | None) -> None:
         """Check the cluster's alarms with the thresholds of the cluster configuration.

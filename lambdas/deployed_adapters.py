@@ -96,6 +96,11 @@ class DeployedAdapters(Adapters):
         """The URL of the team's copy of the runbook, from DETCLOUD_RUNBOOK_URL; "" if unset."""
         return os.environ.get("DETCLOUD_RUNBOOK_URL", "")
 
+    @property
+    def cluster_url(self) -> str:
+        """The URL of the API, from DETCLOUD_API_URL. Raises KeyError if unset."""
+        return read_setting("API_URL")
+
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return the notices in the state table, which agents and the cloud's events reported.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from control_plane.rows import pool_rows, trial_rows
+from control_plane.rows import experiment_rows, pool_rows, trial_rows
 from control_plane.rows.json_codec import JsonCodec
 
 KEPT_MS: Final = 90 * 24 * 3_600_000
@@ -107,11 +107,13 @@ class Replacement:
     """
     durations: Mapping[str, int] = field(default_factory=dict)
     """The reported durations of the present run in ms, of the slowest node, by phase."""
+    early_pull_failure: str = ""
+    """Why a node of the present run could not pull the image before the assignment, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementRecord:
-    """A replacement that has ended: a row of the pool, and a row of the trial."""
+    """A replacement that has ended: a row of the pool, of the experiment and of the trial."""
 
     experiment: int
     """The id of the experiment."""
@@ -141,10 +143,13 @@ class ReplacementRecord:
     """Whether the run reported its first step. If not, the replacement ended with another report of
     training, and its duration may be too long.
     """
+    early_pull_failure: str = ""
+    """Why a node could not pull the image before the assignment. "": no such failure."""
 
 
 _CODEC = JsonCodec(pool_rows.REPLACEMENT, ReplacementRecord, {"agents": tuple}, ensure_ascii=False)
 assert pool_rows.REPLACEMENT.record == trial_rows.TRIAL_REPLACEMENT.record
+assert pool_rows.REPLACEMENT.record == experiment_rows.EXPERIMENT_REPLACEMENT.record
 
 
 def encode_replacement(record: ReplacementRecord) -> bytes:
@@ -168,6 +173,11 @@ def replacements_partition(pool: str) -> str:
 def pool_sort_key(record: ReplacementRecord) -> str:
     """Return the sort key of a replacement in the pool. Rows sort by the end of the replacement."""
     return f"{record.ended_ms:015d}.{record.trial}.{record.epoch}"
+
+
+def experiment_sort_key(record: ReplacementRecord) -> str:
+    """Return the sort key of a replacement in the experiment. Rows sort by the end."""
+    return experiment_rows.EXPERIMENT_REPLACEMENT.sort + pool_sort_key(record)
 
 
 def trial_sort_key(record: ReplacementRecord) -> str:

@@ -26,7 +26,7 @@ from control_plane.actors.messages.trial import (
     ValidationReported,
 )
 from control_plane.actors.records import CheckpointRef
-from control_plane.actors.replacement import REPORTED_DURATIONS
+from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
@@ -318,11 +318,15 @@ def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
 def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     """Convert the agent's line about the state of an allocation's container.
 
-    The state is cut to 32 characters. Raises KeyError without a state.
+    The state is cut to 32 characters, and the failure of an early pull to REASON_CHARACTERS_MAX.
+    Raises KeyError without a state.
     """
     state = str(report.line["state"])[:32]
     durations = _parse_durations(report.line)
-    return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes, durations)
+    failure = _parse_text(report.line.get("early_pull_failure"), REASON_CHARACTERS_MAX) or ""
+    return ContainerStateReported(
+        report.epoch, state, context.node_rank, context.nodes, durations, failure
+    )
 
 
 def _to_first_step(report: Report, context: ReportContext) -> TrialMessage | None:

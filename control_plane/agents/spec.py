@@ -96,6 +96,19 @@ def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
     return login.model_dump(mode="json", context=REVEAL) if login else None
 
 
+def registry_login(config: ExperimentConfig) -> dict[str, str] | None:
+    """Return the fields of the configuration's login that are set, with the secrets.
+
+    Return None without a login. `server` also has the value of its other name `serveraddress`.
+    """
+    login = _registry_auth(config)
+    if login is None:
+        return None
+    fields = {name: str(value) for name, value in login.items() if value}
+    address = fields.pop("serveraddress", "")
+    return {**({"server": address} if address else {}), **fields}
+
+
 def _data_layer(config: ExperimentConfig) -> dict[str, Any]:
     """Return the settings of the data layer, secrets included. Settings that are None are left
     out.

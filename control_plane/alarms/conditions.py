@@ -7,6 +7,7 @@ from control_plane.actors.cost import MICROS_PER_DOLLAR, render_dollars, to_micr
 from control_plane.alarms.kinds import FAILED_BOOTS, HOURLY_COST, LAG, MACHINE_AGE, QUEUE_WAIT
 from control_plane.alarms.records import CostHistory, Finding
 from control_plane.fleet.records import ErrorKind, FleetRow, InstanceRow
+from detcloud.shared.plurals import count_text
 
 HOUR_MS = 3_600_000
 # A new level of costs raises the alarm for a day, and is then the level to compare with.
@@ -42,7 +43,8 @@ def find_failed_boots(fleets: Iterable[FleetRow], failures_min: int) -> Iterator
             name = max(sorted(failing), key=lambda offering: failing[offering].errors)
             worst = failing[name]
             text = f"the last {worst.errors} machines of offering {name} failed to boot"
-            yield Finding(FAILED_BOOTS.name, fleet.pool, _join(text, worst.message))
+            value = boots_text(worst.errors)
+            yield Finding(FAILED_BOOTS.name, fleet.pool, _join(text, worst.message), value)
 
 
 def find_queue_waits(
@@ -52,8 +54,9 @@ def find_queue_waits(
     for wait in waiting:
         waited_ms = now_ms - wait.since_ms
         if waited_ms >= wait_ms_max:
-            text = f"job {wait.job} has waited for slots for {_time_text(waited_ms)}"
-            yield Finding(QUEUE_WAIT.name, wait.pool, _join(text, wait.reason))
+            value = time_text(waited_ms)
+            text = f"job {wait.job} has waited for slots for {value}"
+            yield Finding(QUEUE_WAIT.name, wait.pool, _join(text, wait.reason), value)
 
 
 def find_old_machines(
@@ -67,17 +70,18 @@ def find_old_machines(
         old = [row for row in rows if now_ms - row.launched_ms > age_ms_max]
         if old:
             oldest = min(old, key=lambda row: (row.launched_ms, row.id))
-            age = _time_text(now_ms - oldest.launched_ms)
+            age = time_text(now_ms - oldest.launched_ms)
             text = f"machine {oldest.id} was launched {age} ago"
             others = f"{len(old) - 1} more machines are too old" if len(old) > 1 else ""
-            yield Finding(MACHINE_AGE.name, pool, _join(text, others))
+            yield Finding(MACHINE_AGE.name, pool, _join(text, others), age)
 
 
 def find_late_messages(late_ms: int, late_ms_max: int) -> Iterator[Finding]:
     """Yield a finding if the oldest message had waited `late_ms` and this is too long."""
     if late_ms >= late_ms_max:
-        text = f"a message had waited for {_time_text(late_ms)} until the tick found it"
-        yield Finding(LAG.name, "", text)
+        value = time_text(late_ms)
+        text = f"a message had waited for {value} until the tick found it"
+        yield Finding(LAG.name, "", text, value)
 
 
 def find_hourly_cost(
@@ -101,11 +105,12 @@ def find_hourly_cost(
     compared = [peak for hour, peak in history.peaks.items() if end - HOURS_COMPARED <= hour < end]
     highest = max(compared, default=0)
     if micros > factor * highest and micros > minimum * MICROS_PER_DOLLAR:
+        value = f"{render_dollars(micros)} an hour"
         text = (
-            f"the machines cost {render_dollars(micros)} an hour; the most expensive hour of the "
+            f"the machines cost {value}; the most expensive hour of the "
             f"week before cost {render_dollars(highest)}"
         )
-        yield Finding(HOURLY_COST.name, "", text)
+        yield Finding(HOURLY_COST.name, "", text, value)
 
 
 def hourly_cost_micros(instances: Mapping[str, Iterable[InstanceRow]]) -> int:
@@ -135,18 +140,23 @@ def add_hourly_cost(history: CostHistory | None, micros: int, now_ms: int) -> Co
     return replace(before, peaks=kept | {hour: micros})
 
 
-def _join(text: str, more: str) -> str:
-    """Return two parts of a sentence with a semicolon, or the first part if `more` is empty."""
-    return f"{text}; {more}" if more else text
+def boots_text(failures: int) -> str:
+    """Return a number of failed boots, like `2 failed boots in a row`."""
+    return f"{count_text(failures, 'failed boot')} in a row"
 
 
-def _time_text(time_ms: int) -> str:
-    """Render a time in ms, like `3 d 4 h`, `2 h 5 min`, `7 min` or `45 s`."""
+def time_text(time_ms: int) -> str:
+    """Render a time in ms, like `3 d 4 h`, `2 h 5 min`, `2 h`, `7 min` or `45 s`."""
     minutes, seconds = divmod(max(0, time_ms) // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
-        return f"{days} d {hours} h"
+        return f"{days} d {hours} h" if hours else f"{days} d"
     if hours:
-        return f"{hours} h {minutes} min"
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def _join(text: str, more: str) -> str:
+    """Return two parts of a sentence with a semicolon, or the first part if `more` is empty."""
+    return f"{text}; {more}" if more else text

@@ -32,7 +32,7 @@ class AlarmNotification:
     identifies the alarm, so that receivers can ignore a repeated notification.
     """
     runbook: str
-    """The place of the alarm's page in the runbook."""
+    """The place of the alarm's page in the runbook, or the command that prints the page."""
 
     @property
     def subject(self) -> str:

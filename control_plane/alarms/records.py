@@ -14,6 +14,8 @@ class Finding:
     """The pool, or "" for the cluster as a whole."""
     text: str
     """What was found, as a sentence for users."""
+    value: str = ""
+    """The measured value, in the form of the threshold of `threshold_text`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class AlarmRow:
     pool: str
     """The pool, or "" for the cluster as a whole."""
     text: str
-    """What was found, as a sentence for users."""
+    """What was found when the condition was last true, as a sentence for users."""
     since_ms: int
     """The time at which the condition was first found."""
     raised_ms: int | None = None
@@ -38,6 +40,8 @@ class AlarmRow:
     """Whether users were notified that the alarm was raised."""
     claimed_ms: int = 0
     """The time at which a process began to send a notification; 0 if no process has begun."""
+    value: str = ""
+    """The measured value of the same check, or "" in rows of older versions."""
 
 
 @dataclass(frozen=True, slots=True)

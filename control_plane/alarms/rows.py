@@ -15,7 +15,7 @@ COST_HISTORY = Key(*alarm_rows.HOURLY_COST.only_key)
 _ALARM = JsonCodec(
     alarm_rows.ALARM,
     AlarmRow,
-    omitted=frozenset({"raised_ms", "cleared_ms", "is_notified", "claimed_ms"}),
+    omitted=frozenset({"raised_ms", "cleared_ms", "is_notified", "claimed_ms", "value"}),
 )
 _HISTORY = JsonCodec(
     alarm_rows.HOURLY_COST,

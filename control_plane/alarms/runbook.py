@@ -1,12 +1,20 @@
 """The places of the runbook's pages. Each alarm has a page. Pure."""
 
-FOLDER = "docs/runbook"
 
+def runbook_page(alarm: str, base_url: str = "", cluster_url: str = "") -> str:
+    """Return the place of an alarm's page in the runbook, for notifications.
 
-def runbook_page(alarm: str, base_url: str = "") -> str:
-    """Return the place of an alarm's page in the runbook.
+    The place is a URL below `base_url`, like `https://wiki.example.com/runbook/lag.md`. Without
+    `base_url`, the place is the page at `cluster_url`. Without both, it is the command that prints
+    the page, also if the cluster does not answer.
 
-    The place is a URL below `base_url`. Without `base_url`, it is the path in detcloud's sources,
-    like `docs/runbook/lag.md`.
+    Args:
+        alarm: the name of the alarm.
+        base_url: the URL of a team's copy of the runbook, or "".
+        cluster_url: the URL of the cluster's API, which serves the web page, or "".
     """
-    return f"{base_url.rstrip('/') or FOLDER}/{alarm}.md"
+    if base_url:
+        return f"{base_url.rstrip('/')}/{alarm}.md"
+    if cluster_url:
+        return f"{cluster_url.rstrip('/')}/ui/#/alarms/{alarm}"
+    return f"detcloud alarm describe {alarm}"

@@ -25,7 +25,8 @@ def next_row(
 ) -> AlarmRow | None:
     """Return the row of an alarm after a check. None means that the row is deleted.
 
-    A claimed row stays unchanged, because a process may be sending its notification.
+    The row has the text and the value of the last finding. A claimed row stays unchanged, because a
+    process may be sending its notification.
 
     Args:
         row: the stored row, or None.
@@ -41,11 +42,14 @@ def next_row(
         return row if row.cleared_ms is not None else replace(row, cleared_ms=now_ms)
     if row is None:
         raised_ms = None if lasts_ms else now_ms
-        return AlarmRow(finding.alarm, finding.pool, finding.text, now_ms, raised_ms)
+        return AlarmRow(
+            finding.alarm, finding.pool, finding.text, now_ms, raised_ms, value=finding.value
+        )
+    row = replace(row, text=finding.text, value=finding.value)
     if row.cleared_ms is not None:
-        return replace(row, cleared_ms=None, text=finding.text)
+        return replace(row, cleared_ms=None)
     if row.raised_ms is None and now_ms - row.since_ms >= lasts_ms:
-        return replace(row, raised_ms=now_ms, text=finding.text)
+        return replace(row, raised_ms=now_ms)
     return row
 
 

@@ -45,16 +45,23 @@ class AlarmWatch:
         engine: the engine of the cluster.
         notifier: sends the notifications.
         cluster_id: the id of the cluster, for notifications.
-        runbook_url: the URL of the runbook, or "" for the path in detcloud's sources.
+        runbook_url: the URL of the team's copy of the runbook, or "".
+        cluster_url: the URL of the cluster's API for links to the web page, or "".
     """
 
     def __init__(
-        self, engine: Engine, notifier: Notifier, cluster_id: str, runbook_url: str = ""
+        self,
+        engine: Engine,
+        notifier: Notifier,
+        cluster_id: str,
+        runbook_url: str = "",
+        cluster_url: str = "",
     ) -> None:
         self._engine = engine
         self._notifier = notifier
         self._cluster_id = cluster_id
         self._runbook_url = runbook_url
+        self._cluster_url = cluster_url
 
     def check(self, settings: Alarms, late_ms: int | None) -> None:
         """Check all alarms, store the changes, and send the due notifications.
@@ -144,7 +151,7 @@ class AlarmWatch:
                 change=change,
                 text=alarm.text,
                 raised_ms=alarm.raised_ms or 0,
-                runbook=runbook_page(alarm.alarm, self._runbook_url),
+                runbook=runbook_page(alarm.alarm, self._runbook_url, self._cluster_url),
             )
         )
         with suppress(Conflict):

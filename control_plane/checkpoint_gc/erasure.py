@@ -26,6 +26,7 @@ from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.objects.store import ObjectKey
+from control_plane.rows.experiment_rows import EXPERIMENT_REPLACEMENT
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
@@ -38,9 +39,10 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
 
     Delete the files for TensorBoard, the archives of packages, empty checkpoint folders, and each
     trial's logs, metrics and rows except the head row. Each trial first gets a TrialDeleted, and
-    the pin rows of its checkpoints expire. Then delete the experiment's journal and the parts of
-    its search. The experiment itself deletes its other parts, its listing row and its row of
-    `collections` later. The caller has removed the files of the checkpoints.
+    the pin rows of its checkpoints expire. Then delete the experiment's journal, the parts of its
+    search and the rows of its replacements. The experiment itself deletes its other parts, its
+    listing row and its row of `collections` later. The caller has removed the files of the
+    checkpoints.
 
     Raises:
         CollectionFailed: a store cannot be opened, or a file or object cannot be deleted.
@@ -57,7 +59,7 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
         raise CollectionFailed(f"cannot remove its data: {error}") from None
     address = addresses.experiment(experiment.experiment_id)
     table = stores.engine.table
-    for kind in (JOURNAL, f"{PARTS}search/"):
+    for kind in (JOURNAL, f"{PARTS}search/", EXPERIMENT_REPLACEMENT.sort):
         keys = (row.key for row in read_rows(table, address, kind, f"{kind}~"))
         yield from _delete_rows(table, keys)
 

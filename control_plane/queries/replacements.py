@@ -6,6 +6,7 @@ A replacement is described in actors/replacement.py.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.replacement import (
@@ -44,7 +45,8 @@ class ReplacementView(Answer):
     `phases` has the known phases in the order of the timeline. Their sum is the time from
     `begun_ms` to `ended_ms`, or to now. `has_first_step` is false if the run did not report its
     first step, so that the replacement ended with a later report. `epoch` and `agent_ids` are those
-    of the later run.
+    of the later run. `early_pull_failure` is why its machine could not pull the image before the
+    assignment, or empty.
     """
 
     experiment_id: int
@@ -61,6 +63,7 @@ class ReplacementView(Answer):
     duration_ms: int
     phases: list[PhaseDuration]
     has_first_step: bool
+    early_pull_failure: str
 
 
 class PhaseSum(Answer):
@@ -133,22 +136,32 @@ def replacement_sums(services: Services, pool: str, days: int) -> ReplacementSum
     """
     get_pool(services, pool)
     since_ms = services.now_ms() - days * DAY_MS
-    page = services.table.query(
-        replacements_partition(pool),
-        f"{since_ms:015d}",
-        "\x7f",
-        limit=SUMMED_MAX,
-        descending=True,
-    )
+    sums = sum_latest(services, replacements_partition(pool), f"{since_ms:015d}", "\x7f", since_ms)
+    return ReplacementSums(resource_pool=pool, **sums)
+
+
+def sum_latest(
+    services: Services, partition: str, first_sort: str, end_sort: str, since_ms: int
+) -> dict[str, Any]:
+    """Return the fields `since_ms`, `is_cut`, `causes` and `latest` of the rows in a range.
+
+    At most the latest SUMMED_MAX rows are read, in one query. Raises TableError.
+
+    Args:
+        partition: the partition of rows that sort by the end of the replacement.
+        first_sort: the first sort key of the range.
+        end_sort: a sort key after all keys of the range.
+        since_ms: the answer's `since_ms` unless the sums are cut.
+    """
+    page = services.table.query(partition, first_sort, end_sort, limit=SUMMED_MAX, descending=True)
     records = [decode_replacement(row.body) for row in page.rows]
     is_cut = page.next_sort is not None
-    return ReplacementSums(
-        resource_pool=pool,
-        since_ms=records[-1].ended_ms if is_cut else since_ms,
-        is_cut=is_cut,
-        causes=sum_replacements(records),
-        latest=[_view(record) for record in records[:LATEST_MAX]],
-    )
+    return {
+        "since_ms": records[-1].ended_ms if is_cut else since_ms,
+        "is_cut": is_cut,
+        "causes": sum_replacements(records),
+        "latest": [_view(record) for record in records[:LATEST_MAX]],
+    }
 
 
 def sum_replacements(records: Iterable[ReplacementRecord]) -> list[CauseSum]:
@@ -218,6 +231,7 @@ def _view(record: ReplacementRecord) -> ReplacementView:
             for phase, duration_ms in record.phases.items()
         ],
         has_first_step=record.has_first_step,
+        early_pull_failure=record.early_pull_failure,
     )
 
 
@@ -252,5 +266,6 @@ def _open_replacement(services: Services, state: TrialState) -> list[Replacement
                 for phase, duration_ms in phases.items()
             ],
             has_first_step=False,
+            early_pull_failure=replacement.early_pull_failure,
         )
     ]

@@ -82,6 +82,14 @@ PIN = RowType(
     expiry="1 h after the checkpoint was deleted",
     is_mutable=True,
 )
+EXPERIMENT_REPLACEMENT = RowType(
+    name="replacement of an experiment",
+    key="experiment#EXPERIMENT / B#ENDED.TRIAL.EPOCH",
+    meaning="A replacement that ended in a trial of the experiment, as in the rows of the pool.",
+    record="control_plane.actors.replacement:ReplacementRecord",
+    writers=("actors.trial.replacement_tracking",),
+    readers=("queries.experiment_replacements",),
+)
 COUNTER = RowType(
     name="counter",
     key="counters / NAME",
@@ -105,5 +113,6 @@ ROW_TYPES = (
     SUGGESTION,
     CHECKPOINT,
     PIN,
+    EXPERIMENT_REPLACEMENT,
     COUNTER,
 )

@@ -11,7 +11,7 @@ from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.services import Services
 from control_plane.state.table import TableError
-from control_plane.usecases.likely_image import find_likely_image
+from control_plane.usecases.likely_image import LikelyImage, find_likely_image
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class AgentSession:
     """The incarnation of the cluster's state."""
     image: str = ""
     """The image that the agent pulls before the first trial, or ""."""
+    image_needs_login: bool = False
+    """Whether the agent must request a login for the pull, as for the pull of a trial."""
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
@@ -77,22 +79,60 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
     )
     token = issue_agent_token(services.table, request.name, epoch)
     image = _early_image(services, request, caller)
-    return AgentSession(epoch, token, services.incarnation, image)
+    if image is None:
+        return AgentSession(epoch, token, services.incarnation)
+    return AgentSession(epoch, token, services.incarnation, image.name, image.needs_login)
 
 
-def _early_image(services: Services, request: EnrolmentRequest, caller: Principal) -> str:
-    """Return the image that a launched machine pulls at once, or "" for other machines.
+def issue_early_login(services: Services, agent_id: str, image: str) -> dict[str, str]:
+    """Issue the login with which a launched machine pulls an image before the first trial.
 
-    A failure is logged, since the enrolment succeeds without the image.
+    Only the image that the cluster would name at an enrolment now gets a login, the login of the
+    ordinary pull. The fields are those of `registry_auth`.
+
+    Raises:
+        RequestError: forbidden, if the cluster did not launch the machine or no longer needs it, or
+            if the image is not the likely image of the pool's jobs. not_found, if the image needs
+            no login.
+        OSError: the cloud does not answer.
+        TableError: the state table failed.
+        ValueError, KeyError: a stored row cannot be decoded.
+    """
+    state = agents.find_agent(services, agent_id)
+    devices = [] if state is None or state.lost else [kind for _, kind, _, _ in state.slots]
+    if (
+        state is None
+        or not devices
+        or state.runtime != "docker"
+        or not is_active_instance(services.table, state.pool, agent_id)
+    ):
+        text = f"agent {agent_id} runs on no machine that the cluster launched for containers"
+        raise RequestError(Code.FORBIDDEN, text)
+    likely = find_likely_image(services, state.pool, state.label, devices[0])
+    if likely is None or likely.name != image:
+        text = f"{image} is not the image of most of the first jobs of pool {state.pool}"
+        raise RequestError(Code.FORBIDDEN, text)
+    if not likely.needs_login:
+        raise RequestError(Code.NOT_FOUND, f"no registry login is needed for {image}")
+    return likely.issue_login(agent_id)
+
+
+def _early_image(
+    services: Services, request: EnrolmentRequest, caller: Principal
+) -> LikelyImage | None:
+    """Return the image that a launched machine pulls at once.
+
+    Return None for other machines. A failure is logged, since the enrolment succeeds without the
+    image.
     """
     devices = [kind for _, kind, _, _ in request.slots]
     if not caller.agent or request.runtime != "docker" or not devices:
-        return ""
+        return None
     try:
         return find_likely_image(services, request.resource_pool, request.label, devices[0])
     except (TableError, ValueError, KeyError):
         log.exception("agent %s pulls no image before its first trial", request.name)
-        return ""
+        return None
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:

@@ -96,7 +96,7 @@ class Settings:
     runbook_url: str = ""
     """The URL of the team's copy of docs/runbook, for links in alarms.
 
-    Alarms name the path in detcloud's sources if empty.
+    If empty, alarms link to the cluster's page, or name the command that prints the page.
     """
     monthly_budget: int = 0
     """The budget in dollars for the team's tagged resources; 0 for no budget."""

@@ -202,7 +202,7 @@ class Settings(BaseModel):
     )
     """The URL of the team's copy of docs/runbook, for links in alarms.
 
-    Alarms name the path in detcloud's sources if empty.
+    If empty, alarms link to the cluster's page, or name the command that prints the page.
     """
     monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a whole number from 1 to 10000000"

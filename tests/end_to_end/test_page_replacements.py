@@ -56,6 +56,17 @@ def test_pool_sums_up_its_replacements(laptop: Laptop, browser: Browser) -> None
     browser.window.get_by_role("link", name="Trial 1").wait_for()
 
 
+def test_experiment_sums_up_the_replacements_of_its_trials(
+    laptop: Laptop, browser: Browser
+) -> None:
+    (cause,) = laptop.json("experiment", "describe", 1)["replacements"]["causes"]
+    assert (cause["cause"], cause["count"]) == ("preemption", 1)
+    browser.go("experiments/1", "tiny")
+    browser.window.get_by_text("Replacements of its trials").click()
+    assert browser.table_rows("phases after a preemption")[0].split()[:2] == ["total", "1"]
+    browser.window.get_by_role("link", name="Trial 1").first.wait_for()
+
+
 def test_replacements_are_accessible_in_the_dark_and_on_a_narrow_screen(
     chromium: Any, laptop: Laptop
 ) -> None:
@@ -65,6 +76,7 @@ def test_replacements_are_accessible_in_the_dark_and_on_a_narrow_screen(
         for path, title, summary in (
             ("trials/1", "Trial 1", "1 replacement: from the loss of the slots"),
             ("pools/default", "Pools and agents", "Replacements in the last 30 days"),
+            ("experiments/1", "tiny", "Replacements of its trials"),
         ):
             phone.go(path, title)
             phone.window.get_by_text(summary).click()

@@ -13,6 +13,7 @@ import pytest
 
 from detcloud.agent.docker.image_cache import KEPT_SECONDS
 from detcloud.agent.docker.images import ATTEMPTS_MAX
+from detcloud.shared.http import ApiError
 from tests.conformance.container_runtime import begin, run
 from tests.emulators.company_network import company_network
 from tests.emulators.docker_engine import DockerEngine, docker_engine, root_folder, shell_files
@@ -21,6 +22,7 @@ from tests.integration.agent_process import LEAVE
 from tests.integration.docker_node import container_spec, docker_runtime
 from tests.integration.test_docker_runtime import environments
 from tests.integration.trial_node import TrialNode, exit_record, log_text
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -86,12 +88,47 @@ def test_image_is_pulled_once_and_recorded_by_digest(
 
 
 def test_refused_early_pull_is_no_failure_of_the_trial(node: TrialNode, registry: Registry) -> None:
-    # The early pull has no login, which this registry needs.
+    # A cluster of an older version names no login, which this registry needs.
     node.runtime.expect_image(registry.image)
     trial = run(node, LEAVE, **asking(registry.image))
     assert exit_record(trial)["reason"] == "completed", log_text(trial)
     (record,) = environments(trial)
     assert record["image_digest"] == registry.digest
+
+
+def test_image_behind_a_login_is_pulled_before_the_trial(
+    node: TrialNode, registry: Registry, engine: DockerEngine, tmp_path: Path
+) -> None:
+    requested: list[str] = []
+
+    def issue_login(image: str) -> dict[str, str]:
+        requested.append(image)
+        return {"username": "team", "password": PASSWORD}
+
+    node.runtime.expect_image(registry.image, issue_login)
+    wait_until(lambda: engine.api.find_image(registry.image))
+    trial = run(node, LEAVE, **asking(registry.image))
+    assert exit_record(trial)["reason"] == "completed", log_text(trial)
+    assert requested == [registry.image]
+    assert "was not pulled before" not in log_text(trial)
+    assert PASSWORD.encode() not in everything(tmp_path)
+
+
+def test_failed_early_login_is_recorded_and_the_trial_pulls(
+    node: TrialNode, registry: Registry, tmp_path: Path
+) -> None:
+    def refuse(image: str) -> dict[str, str]:
+        raise ApiError(403, "forbidden", "the image is not likely any more")
+
+    node.runtime.expect_image(registry.image, refuse)
+    trial = run(node, LEAVE, **asking(registry.image))
+    assert exit_record(trial)["reason"] == "completed", log_text(trial)
+    failure = f"the cluster issues no login for image {registry.image}: the image is not likely"
+    assert f"image {registry.image} was not pulled before this trial: " in log_text(trial)
+    assert failure in log_text(trial)
+    lines = [line.fields for line in trial.lines("agent", 0, 1 << 20)]
+    [running] = [line for line in lines if line.get("state") == "RUNNING"]
+    assert failure in running["early_pull_failure"]
 
 
 @pytest.mark.parametrize("password", ["wrong-canary-4c", None])

@@ -76,6 +76,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "edit of checkpoint metadata": lambda row: decode_edit(row.body),
     "job": lambda row: decode_job(row.body),
     "replacement": lambda row: decode_replacement(row.body),
+    "replacement of an experiment": lambda row: decode_replacement(row.body),
     "replacement of a trial": lambda row: decode_replacement(row.body),
     "usage": lambda row: decode_usage(row.body),
     "session": decode_session,

@@ -251,6 +251,8 @@ class ContainerStateReported:
     """Durations in ms by one of REPORTED_DURATIONS (actors/replacement.py). Empty: not
     reported.
     """
+    early_pull_failure: str = ""
+    """Why the node could not pull the image before the assignment. "": no such failure."""
 
 
 @dataclass(frozen=True, slots=True)

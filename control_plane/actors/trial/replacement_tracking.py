@@ -2,7 +2,7 @@
 
 A replacement begins when a run loses its slots, and counts only if the trial requests slots again
 at once, or after the delay of a failed start. It ends with the first step of a later run, which
-writes a row for the trial and a row for the pool. A paused, killed or ended trial drops it.
+writes a row for the trial, the experiment and the pool. A paused, killed or ended trial drops it.
 
 The module only observes: no other decision of the trial depends on the replacement.
 """
@@ -32,6 +32,7 @@ from control_plane.actors.replacement import (
     Replacement,
     ReplacementRecord,
     encode_replacement,
+    experiment_sort_key,
     phase_durations,
     pool_sort_key,
     replacements_partition,
@@ -153,7 +154,8 @@ def _follow_request(before: TrialState, state: TrialState, context: StepContext)
     elif before.allocation is not None and before.allocation.places:
         replacement = replace(replacement, requested_ms=now_ms, attempts=replacement.attempts + 1)
     # The machine and the durations belong to the run that has ended.
-    return _with_replacement(state, replace(replacement, machine=None, durations={}))
+    cleared = replace(replacement, machine=None, durations={}, early_pull_failure="")
+    return _with_replacement(state, cleared)
 
 
 def _follow_run(
@@ -207,6 +209,8 @@ def _with_start(
     known = replacement.durations
     if durations and (not known or sum(durations.values()) > sum(known.values())):
         replacement = replace(replacement, durations=durations)
+    if message.early_pull_failure:
+        replacement = replace(replacement, early_pull_failure=message.early_pull_failure)
     return replacement
 
 
@@ -218,7 +222,9 @@ def _end(
     *,
     has_first_step: bool,
 ) -> TrialState:
-    """End the replacement now: write the rows of the trial and of the pool, and return the state.
+    """End the replacement now: write the rows of the trial, the experiment and the pool.
+
+    Return the state without the replacement.
 
     Args:
         durations: the reported durations of the run's last phases, in ms.
@@ -243,9 +249,11 @@ def _end(
         attempts=replacement.attempts,
         phases=phase_durations(replacement, allocation.placed_ms, now_ms),
         has_first_step=has_first_step,
+        early_pull_failure=replacement.early_pull_failure,
     )
     body = encode_replacement(record)
     context.write_row(addresses.trial(state.trial_id), trial_sort_key(record), body)
+    context.write_row(addresses.experiment(state.experiment_id), experiment_sort_key(record), body)
     context.write_row(
         replacements_partition(allocation.pool),
         pool_sort_key(record),

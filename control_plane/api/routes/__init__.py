@@ -26,6 +26,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "experiment_code": frozenset({"experiments"}),
     "rungs": frozenset({"experiments"}),
     "results": frozenset({"experiments"}),
+    "experiment_replacements": frozenset({"experiments"}),
     "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments"}),

@@ -22,6 +22,7 @@ from control_plane.config.images import images_to_run
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
+from control_plane.usecases.agent_enrolment import issue_early_login
 
 router = guarded_router("agents")
 
@@ -30,6 +31,12 @@ class CredentialsBody(RequestBody):
     """The allocation of the trial that needs keys."""
 
     allocation: AllocationName
+
+
+class ImageBody(RequestBody):
+    """An image to pull."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class LoginBody(CredentialsBody):
@@ -67,6 +74,21 @@ class LoginAnswer(Answer):
 
     username: str
     password: str
+
+
+class EarlyLoginAnswer(Answer):
+    """A login for the pull of a likely image, with the fields of `registry_auth`.
+
+    Fields that the login does not have are empty.
+    """
+
+    username: str = ""
+    password: str = ""
+    auth: str = ""
+    identitytoken: str = ""
+    registrytoken: str = ""
+    server: str = ""
+    email: str = ""
 
 
 @router.post("/agents/{agent_id}/storage-credentials")
@@ -135,6 +157,23 @@ def registry_credentials(
     with _cloud_may_not_answer():
         login = grants.issue_login(f"pull-{body.allocation}", body.image)
     return LoginAnswer(**asdict(login))
+
+
+@router.post("/agents/{agent_id}/early-image-credentials")
+@require_role(Role.AGENT)
+def early_image_credentials(
+    agent_id: AgentId, body: ImageBody, caller: Caller, services: ServicesParameter
+) -> EarlyLoginAnswer:
+    """Issue a login for the image that the cluster named to the agent at the enrolment.
+
+    Errors: `forbidden` for another agent, for a machine that the cluster did not launch, and for an
+    image in which the pool's first jobs do not run any more. `not_found` if the pull needs no
+    login. `unavailable` if the cloud does not answer.
+    """
+    check_own(agent_id, caller)
+    with _cloud_may_not_answer():
+        login = issue_early_login(services, agent_id, body.image)
+    return EarlyLoginAnswer.model_validate(login)
 
 
 def _to_answer(issued: StorageCredentials | StorageToken) -> CredentialsAnswer | TokenAnswer:

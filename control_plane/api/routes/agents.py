@@ -71,6 +71,7 @@ class EnrolmentAnswer(Answer):
     lease_ms: int
     incarnation: str
     image: str
+    image_needs_login: bool
 
 
 @router.get("/agents")
@@ -136,6 +137,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         lease_ms=LEASE_MS,
         incarnation=session.incarnation,
         image=session.image,
+        image_needs_login=session.image_needs_login,
     )
 
 

@@ -168,9 +168,13 @@ class Node:
         except (KeyError, TypeError, ValueError, OSError) as error:
             self._log_line(f"an assignment of the cluster could not be applied: {error!r}")
 
-    def expect_image(self, image: str) -> None:
-        """Prepare the runtime for a first trial that probably runs in this image. Never block."""
-        self._runtime.expect_image(image)
+    def expect_image(self, image: str, *, needs_login: bool = False) -> None:
+        """Prepare the runtime for a first trial that probably runs in this image. Never block.
+
+        `needs_login` is whether the pull needs a login of the cluster.
+        """
+        grants = self._grants if needs_login else None
+        self._runtime.expect_image(image, grants.fetch_early_login if grants else None)
 
     def cached_experiments(self) -> list[int]:
         """Return the ids of experiments with packages on this machine, the lowest CACHED_MAX."""

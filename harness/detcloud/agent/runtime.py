@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detcloud.shared.files import read_untrusted_json_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from detcloud.agent.assignment.assignment import Assignment
 
+LoginIssuer = Callable[[str], Mapping[str, str] | None]
+"""Fetches a login of the cluster for an image: the fields of `registry_auth`, or None if the pull
+needs no login. Raises OSError if the cluster does not answer, and ApiError after a refusal.
+"""
 LOG_BYTES_MAX = 256 << 20
 STOP_FILE = "stop.json"
 """The supervisor's record of a stop that the engine or the system requested, not the agent."""
@@ -99,10 +104,11 @@ class ContainerRuntime(Protocol):
         block.
         """
 
-    def expect_image(self, image: str) -> None:
+    def expect_image(self, image: str, issue_login: LoginIssuer | None = None) -> None:
         """Prepare for a trial that probably runs in this container image. Never block.
 
         Called after the enrolment of a new machine. The next trial may run in another image.
+        `issue_login` fetches the login of the pull, or None for a pull without a login.
         """
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:

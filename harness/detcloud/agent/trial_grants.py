@@ -97,6 +97,16 @@ class TrialGrants:
             return None
         return lambda image: self.fetch_login(allocation, image)
 
+    def fetch_early_login(self, image: str) -> Mapping[str, str] | None:
+        """Fetch a login for the image that the cluster named at the enrolment.
+
+        The fields are those of `registry_auth`. Return None if the cluster answers 404, because the
+        pull needs no login. Raise OSError if the cluster does not answer. Raise ApiError after
+        another refusal, for example because the image is not likely any more.
+        """
+        path = f"/api/v1/agents/{self._agent}/early-image-credentials"
+        return self._request_login(path, {"image": image})
+
     def fetch_login(self, allocation: str, image: str) -> Mapping[str, str] | None:
         """Fetch a fresh login for a pull of the image: `username` and `password`.
 
@@ -104,7 +114,13 @@ class TrialGrants:
         Raise OSError if the cluster does not answer. Raise ApiError after another refusal.
         """
         path = f"/api/v1/agents/{self._agent}/registry-credentials"
-        body = {"allocation": allocation, "image": image}
+        return self._request_login(path, {"allocation": allocation, "image": image})
+
+    def _request_login(self, path: str, body: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Request a login, and return its texts that are not empty. Return None after a 404.
+
+        Raise OSError if the cluster does not answer, and ApiError after another refusal.
+        """
         try:
             with closing(Transport(self._url, self._session_token())) as client:
                 answer = client.request("POST", path, body, retry=False)
@@ -112,7 +128,7 @@ class TrialGrants:
             if error.status == 404:
                 return None
             raise
-        return {name: str(answer[name]) for name in ("username", "password")}
+        return {str(name): str(text) for name, text in answer.items() if text}
 
     @cached_property
     def _server(self) -> CredentialServer:

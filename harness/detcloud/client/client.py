@@ -21,6 +21,7 @@ from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
+from detcloud.client.resource import path_segment
 from detcloud.client.resource_pool import ResourcePool, pool_path, put_pool
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
@@ -257,12 +258,24 @@ class Client(Connection):
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
         return report
 
-    def alarms(self) -> list[dict[str, Any]]:
-        """Return the raised alarms that the cluster decides, by name and pool.
+    def alarms(self, *, raised_only: bool = True) -> list[dict[str, Any]]:
+        """Return the alarms that the cluster decides, by name and pool.
 
         Alarms of the cloud, for example that the cluster's tick does not run, are not included.
+
+        Args:
+            raised_only: whether to leave out alarms that are pending, clear or off.
         """
-        found: list[dict[str, Any]] = self.get("/alarms")["items"]
+        state = None if raised_only else "all"
+        found: list[dict[str, Any]] = self.get("/alarms", state=state)["items"]
+        return found
+
+    def alarm(self, name: str) -> dict[str, Any]:
+        """Return the states of an alarm, and the alarm's page of the runbook in Markdown.
+
+        Raises ApiError `not_found` for an unknown alarm.
+        """
+        found: dict[str, Any] = self.get(f"/alarms/{path_segment(name)}")
         return found
 
     def resource_pools(self) -> list[ResourcePool]:

@@ -13,6 +13,7 @@ from detcloud.client.records import (
     Activity,
     CollectionPreview,
     ExperimentMetrics,
+    ExperimentReplacements,
     HistoryEntry,
     NoticeCounts,
     ReplayedActor,
@@ -364,6 +365,14 @@ class ExperimentHandle(Resource):
         """
         importance: Importance = self._client.get(self._path("importance"), metric=metric, at=at)
         return importance
+
+    def replacements(self) -> ExperimentReplacements:
+        """Return the time in which the trials did not train after a loss of slots, summed up.
+
+        The sums cover the latest 1,000 replacements.
+        """
+        sums: ExperimentReplacements = self._client.get(self._path("replacements"))
+        return sums
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the changes of the experiment and of the trials, oldest first.

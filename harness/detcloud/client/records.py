@@ -214,6 +214,8 @@ class Replacement(TypedDict):
     phases: list[PhaseDuration]
     """The known phases in order. Their sum is `duration_ms`."""
     has_first_step: bool
+    early_pull_failure: str
+    """Why the machine could not pull the image before the assignment, or empty."""
 
 
 class PhaseSum(TypedDict):
@@ -226,13 +228,26 @@ class PhaseSum(TypedDict):
 
 
 class CauseSum(TypedDict):
-    """The replacements of a pool with a cause."""
+    """The replacements of a pool or an experiment with a cause."""
 
     cause: str
     count: int
     unmeasured: int
     """The number of further replacements whose run did not report its first step."""
     phases: list[PhaseSum]
+
+
+class ExperimentReplacements(TypedDict):
+    """The sums of an experiment's replacements."""
+
+    experiment_id: int
+    since_ms: int
+    """The time of the submission, or the end of the earliest summed replacement."""
+    is_cut: bool
+    """Whether only the latest 1,000 replacements are summed."""
+    causes: list[CauseSum]
+    latest: list[Replacement]
+    """The latest replacements, the newest first."""
 
 
 class ReplacementSums(TypedDict):

@@ -69,6 +69,14 @@ def registry_of_image(name: str) -> str:
     return registry_of_server(registry_host(name))
 
 
+def is_login_for(server: str, image: str) -> bool:
+    """Return whether a login for `server` is sent to the registry of an image.
+
+    A login without a server is for the registry of the image.
+    """
+    return not server or registry_of_server(server) == registry_of_image(image)
+
+
 def registry_of_server(server: str) -> str:
     """Return the host, with the port if any, of a login's `server`, which is a host or a URL.
 

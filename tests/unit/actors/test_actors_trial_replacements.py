@@ -24,6 +24,7 @@ from tests.unit.actors.sample_messages import checkpoint_reported, trial_created
 
 BEGUN_MS = 100_000
 POOL_ROWS = "replacements#default"
+EXPERIMENT = "experiment#1"
 
 
 def running_trial(*agents: str) -> ActorHarness:
@@ -59,10 +60,15 @@ def launch(actor: ActorHarness, agent: str, launched_ms: int) -> None:
 
 
 def records(actor: ActorHarness) -> list[ReplacementRecord]:
-    """Return the rows of the pool. The trial must have equal rows."""
+    """Return the rows of the pool. The trial and the experiment must have equal rows."""
     pool = [row.body for (partition, _), row in actor.rows.items() if partition == POOL_ROWS]
-    trial = [row.body for (_, sort), row in actor.rows.items() if sort.startswith("B#")]
-    assert sorted(pool) == sorted(trial)
+    for owner in ("trial#4", EXPERIMENT):
+        rows = [
+            row.body
+            for (partition, sort), row in actor.rows.items()
+            if partition == owner and sort.startswith("B#")
+        ]
+        assert sorted(pool) == sorted(rows)
     return [decode_replacement(body) for body in pool]
 
 
@@ -126,6 +132,35 @@ def test_loss_begins_with_the_last_contact() -> None:
         "restore": 500,
         "first_step": 100,
     }
+
+
+def test_failure_of_an_early_pull_belongs_to_the_run() -> None:
+    actor = running_trial()
+    end_with_notice(actor, BEGUN_MS + 3_000, 3_000)
+    for agent in ("b", "c"):
+        # The first replacing run ends before its first step, and its failure is dropped.
+        assign(actor, agent, at_ms=BEGUN_MS + 4_000)
+        failure = f"no login on {agent}"
+        reported = ContainerStateReported(
+            actor.state.epoch, "RUNNING", early_pull_failure=failure if agent == "b" else ""
+        )
+        actor.deliver(reported)
+        assert actor.state.replacement.early_pull_failure == (failure if agent == "b" else "")
+        if agent == "b":
+            end_with_notice(actor, BEGUN_MS + 5_000, 0)
+    report(actor, FIRST_STEP, BEGUN_MS + 9_000)
+    (record,) = records(actor)
+    assert record.early_pull_failure == ""
+
+
+def test_failure_of_an_early_pull_is_recorded() -> None:
+    actor = running_trial()
+    end_with_notice(actor, BEGUN_MS + 3_000, 3_000)
+    assign(actor, "b", at_ms=BEGUN_MS + 4_000)
+    actor.deliver(ContainerStateReported(2, "RUNNING", early_pull_failure="no login"))
+    report(actor, FIRST_STEP, BEGUN_MS + 9_000)
+    (record,) = records(actor)
+    assert record.early_pull_failure == "no login"
 
 
 def test_preemption_begins_with_the_request() -> None:

@@ -39,7 +39,7 @@ def test_failed_boots_name_the_worst_offering() -> None:
     health = {"small": boots(2), "large": boots(3), "full": boots(9, ErrorKind.CAPACITY)}
     [found] = find_failed_boots([FleetRow("gpus", health=health)], 2)
     text = "the last 3 machines of offering large failed to boot; no driver"
-    assert found == Finding("failed-boots", "gpus", text)
+    assert found == Finding("failed-boots", "gpus", text, "3 failed boots in a row")
 
 
 def test_a_single_failed_boot_is_no_alarm() -> None:
@@ -51,20 +51,20 @@ def test_long_wait_names_job_and_reason() -> None:
     # The second job has waited for an hour and five minutes.
     found = list(find_queue_waits(waiting, 2 * HOUR, 2 * HOUR + 300_000))
     text = "job 7 has waited for slots for 2 h 5 min; no capacity"
-    assert found == [Finding("queue-wait", "gpus", text)]
+    assert found == [Finding("queue-wait", "gpus", text, "2 h 5 min")]
 
 
 def test_old_machines_of_a_pool_are_one_finding() -> None:
     rows = [machine("b", HOUR), machine("a", 0), machine("young", 14 * DAY)]
     found = list(find_old_machines({"gpus": rows, "empty": []}, 14 * DAY, 14 * DAY + 3 * HOUR))
     text = "machine a was launched 14 d 3 h ago; 1 more machines are too old"
-    assert found == [Finding("machine-age", "gpus", text)]
+    assert found == [Finding("machine-age", "gpus", text, "14 d 3 h")]
 
 
 def test_late_messages_from_the_threshold_on() -> None:
     assert not list(find_late_messages(29_999, 30_000))
     [found] = find_late_messages(30_000, 30_000)
-    assert (found.alarm, found.pool) == ("lag", "")
+    assert (found.alarm, found.pool, found.value) == ("lag", "", "30 s")
 
 
 def test_hourly_cost_is_the_sum_over_pools() -> None:

@@ -5,8 +5,9 @@ from typing import get_args
 import pytest
 
 from control_plane.alarms.kinds import CLUSTER_ALARMS
-from control_plane.alarms.runbook import FOLDER, runbook_page
+from control_plane.alarms.runbook import runbook_page
 from control_plane.config.alarms import AlarmName
+from detcloud.shared.runbook import FOLDER, alarm_names, read_page
 from infra.alarm_texts import MEANINGS, describe_alarm
 from tests.unit.house.rules import ROOT
 
@@ -31,9 +32,28 @@ def test_each_alarm_of_the_cluster_can_be_turned_off() -> None:
     assert set(get_args(AlarmName)) == CLUSTER_ALARMS.keys()
 
 
-def test_link_goes_to_the_copy_of_a_team() -> None:
-    assert runbook_page("lag") == "docs/runbook/lag.md"
-    assert runbook_page("lag", "https://wiki.example.com/r/") == "https://wiki.example.com/r/lag.md"
+def test_link_goes_to_the_copy_of_a_team_or_to_the_page_of_the_cluster() -> None:
+    copy, cluster = "https://wiki.example.com/r/", "https://api.example.com/"
+    assert runbook_page("lag", copy, cluster) == "https://wiki.example.com/r/lag.md"
+    assert runbook_page("lag", "", cluster) == "https://api.example.com/ui/#/alarms/lag"
+    assert runbook_page("lag") == "detcloud alarm describe lag"
+
+
+@pytest.mark.parametrize("alarm", sorted(PAGES))
+def test_shown_page_says_how_to_silence_the_alarm(alarm: str) -> None:
+    page = read_page(ROOT / FOLDER, alarm)
+    assert page is not None
+    # The section stands in place of the link, and no link to the index remains.
+    assert page.startswith(f"# Alarm `{alarm}`")
+    assert "README.md" not in page
+    assert page.rstrip().splitlines()[-1] == INDEX.rstrip().splitlines()[-1]
+
+
+def test_only_alarms_have_shown_pages() -> None:
+    folder = ROOT / FOLDER
+    assert alarm_names(folder) == sorted(PAGES)
+    for name in ("README", "../aws", "", "."):
+        assert read_page(folder, name) is None
 
 
 def test_description_fits_clouds_limits() -> None:

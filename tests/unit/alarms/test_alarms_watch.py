@@ -38,7 +38,8 @@ from control_plane.state.table import Expect, Key, Put
 from tests.engine_timing import UNHURRIED
 
 MINUTE = 60_000
-DAY = 24 * 60 * MINUTE
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 START = 100 * DAY
 GPU = Offering("gpu", "g5.xlarge", "a", Market.SPOT, 1, price_per_hour=30.0)
 
@@ -67,7 +68,9 @@ class ObservedCluster:
         self.now_ms = START
         self.recorder = Recorder()
         self.engine = Engine(self.table, lambda: self.now_ms, UNHURRIED)
-        self.watch = AlarmWatch(self.engine, self.recorder, "detcloud-vision")
+        self.watch = AlarmWatch(
+            self.engine, self.recorder, "detcloud-vision", cluster_url="https://api.example.com"
+        )
 
     def check(self, late_ms: int | None = 0, settings: Alarms | None = None) -> None:
         self.watch.check(settings or Alarms(), late_ms)
@@ -110,7 +113,7 @@ def test_alarm_notifies_once_when_raised_and_once_when_cleared(cluster: Observed
         change="raised",
         text="the last 2 machines of offering gpu failed to boot; no driver",
         raised_ms=START,
-        runbook="docs/runbook/failed-boots.md",
+        runbook="https://api.example.com/ui/#/alarms/failed-boots",
     )
     cluster.put_boots(0)
     for _ in range(3):
@@ -118,6 +121,19 @@ def test_alarm_notifies_once_when_raised_and_once_when_cleared(cluster: Observed
         cluster.pass_time()
     assert cluster.recorder.changes == [("failed-boots", "raised"), ("failed-boots", "cleared")]
     assert cluster.rows() == []
+
+
+def test_raised_alarm_has_the_latest_value(cluster: ObservedCluster) -> None:
+    cluster.put_boots(0)
+    cluster.put_machine(START - 15 * DAY)
+    cluster.check()
+    cluster.pass_time(6 * HOUR)
+    cluster.check()
+    [row] = cluster.rows()
+    # The machine was launched 15 days before the first check, and the second check is 6 h later.
+    assert (row.value, row.raised_ms) == ("15 d 6 h", START)
+    assert row.text == "machine i-1 was launched 15 d 6 h ago"
+    assert cluster.recorder.changes == [("machine-age", "raised")]
 
 
 def test_alarm_that_is_turned_off_is_cleared(cluster: ObservedCluster) -> None:

@@ -79,6 +79,7 @@ PLACES = {
     "{resource_pool}": "cloudy",
     "{sha256}": "0" * 64,
     "{agent_id}": "node",
+    "{alarm}": "lag",
 }
 
 
@@ -205,6 +206,7 @@ READING = {
     "resource-pool describe": ("resource-pool", "describe", "cloudy", "--json"),
     "agent list": ("agent", "list", "--json"),
     "alarm list": ("alarm", "list", "--json"),
+    "alarm describe": ("alarm", "describe", "lag", "--json"),
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
     "template list": ("template", "list", "--json"),

@@ -6,9 +6,12 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.trial import PreemptionRequested
+from control_plane.actors.replacement import encode_replacement, experiment_sort_key
+from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import V1, Cluster
 from tests.unit.api.exchange import call
+from tests.unit.queries.test_queries_replacements import record
 from tests.unit.queries.test_queries_trials import checkpoint
 
 UUID = "0123abcd-0000-4000-8000-00000000000a"
@@ -65,6 +68,7 @@ def test_replacement_of_a_run_is_shown_until_and_after_its_first_step(
         {"phase": "start", "duration_ms": 1_000},
     ]
     running = {"kind": "container", "state": "RUNNING", "durations_ms": {"code": 300, "image": -1}}
+    running["early_pull_failure"] = "x" * 300
     agent.report("1.2", running, writer="agent")
     cluster.clock.ms += 4_000
     step = {"kind": "first_step", "steps_completed": 5}
@@ -79,6 +83,7 @@ def test_replacement_of_a_run_is_shown_until_and_after_its_first_step(
         {"phase": "first_step", "duration_ms": 200},
     ]
     assert (shown["duration_ms"], shown["agent_ids"]) == (7_000, ["node"])
+    assert shown["early_pull_failure"] == "x" * 200
     assert shown["ended_ms"] == shown["begun_ms"] + 7_000
     history = cluster.get("/experiments/1/history").json["items"]
     assert "it trains again 7.0 s after the notice" in [
@@ -105,6 +110,45 @@ def test_pool_sums_up_the_last_days(cluster: Cluster, agent: Agent) -> None:
     assert [each["trial_id"] for each in sums["latest"]] == [1]
     cluster.clock.ms += 86_400_001
     assert cluster.get(f"{path}?days=1").json["causes"] == []
+
+
+def test_experiment_sums_up_the_replacements_of_its_trials(cluster: Cluster, agent: Agent) -> None:
+    path = "/experiments/1/replacements"
+    created_ms = cluster.get("/experiments/1").json["created_ms"]
+    empty = {"experiment_id": 1, "since_ms": created_ms, "is_cut": False}
+    assert cluster.get(path).json == empty | {"causes": [], "latest": []}
+    restart_after_notice(agent)
+    agent.report("1.2", {"kind": "first_step", "steps_completed": 5})
+    # The rows of the pool expire, those of the experiment do not.
+    cluster.clock.ms += 400 * 86_400_000
+    sums = cluster.get(path).json
+    assert {name: sums[name] for name in empty} == empty
+    (cause,) = sums["causes"]
+    assert (cause["cause"], cause["count"], cause["unmeasured"]) == ("notice", 1, 0)
+    total = {"phase": "total", "count": 1, "median_ms": 2_000, "p90_ms": 2_000}
+    assert cause["phases"][0] == total
+    assert sums["latest"] == describe(cluster)
+
+
+def test_sums_of_an_experiment_read_a_bounded_number_of_rows(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(CONFIG)
+    for number in range(5):
+        ended = record(60_000 + number)
+        key = Key(addresses.experiment(1), experiment_sort_key(ended))
+        put = Put(key, 1, encode_replacement(ended), Expect.ABSENT)
+        cluster.services.table.commit((put,))
+    monkeypatch.setattr("control_plane.queries.replacements.SUMMED_MAX", 3)
+    sums = cluster.get("/experiments/1/replacements").json
+    assert [each["count"] for each in sums["causes"]] == [3]
+    # The latest three are summed: the earliest of them ended at 1,000 + 60,002 ms.
+    assert (sums["is_cut"], sums["since_ms"]) == (True, 61_002)
+
+
+@pytest.mark.parametrize("path", ["/experiments/9/replacements", "/experiments/0/replacements"])
+def test_unknown_experiment_has_no_sums(cluster: Cluster, path: str) -> None:
+    assert cluster.get(path).status in (404, 422)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def cluster(tmp_path: Path) -> CollectionCluster:
 def test_deletion_removes_all_rows_and_files_of_the_experiment(cluster: CollectionCluster) -> None:
     cluster.add_other_data()
     of_another = cluster.rows(addresses.trial(9))
+    key = Key(EXPERIMENT, "B#000000000001000.1.2")
+    cluster.table.commit((Put(key, 1, b"{}", Expect.ABSENT),))
     cluster.request_deletion()
     cluster.work_off()
     assert cluster.experiment.status == "DELETED"

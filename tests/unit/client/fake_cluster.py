@@ -60,6 +60,8 @@ class FakeCluster:
         self.alarms: list[Item] = []
         self.importance: Item = {}
         self.importance_query: Item = {}
+        # The sums of the replacements of each experiment. None: the cluster has an older version.
+        self.replacements: Item | None = None
         self.machines = FakeMachines()
         self.queue = FakeQueue()
         self.metadata = FakeMetadata()
@@ -143,6 +145,10 @@ class FakeCluster:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
             (r"/alarms", lambda: {"items": self.alarms}),
+            (
+                r"/alarms/([\w-]+)",
+                lambda name: {"items": [one for one in self.alarms if one["alarm"] == name]},
+            ),
             (r"/cost", lambda: fake_costs.cost_report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
@@ -165,6 +171,7 @@ class FakeCluster:
                 lambda id: collection_preview(self.checkpoints, query),
             ),
             (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
+            (r"/experiments/(\d+)/replacements", self._replacement_sums),
             (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),
             (
                 r"/experiments/(\d+)/metrics",
@@ -203,6 +210,11 @@ class FakeCluster:
             if found := re.fullmatch(pattern, path):
                 return route(*found.groups())
         return self.queue.get(path, query) or self.machines.get(path, query)
+
+    def _replacement_sums(self, id: str) -> Item:
+        if self.replacements is None:
+            raise Refusal(404, "not_found", "the API has no such route")
+        return {"experiment_id": int(id), **self.replacements}
 
     def _object(self, method: str, name: str, headers: Item, body: bytes) -> bytes | None:
         if method == "GET":

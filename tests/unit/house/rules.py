@@ -60,6 +60,7 @@ PURE_FILES = (
     "control_plane/alarms/kinds.py",
     "control_plane/alarms/records.py",
     "control_plane/alarms/runbook.py",
+    "control_plane/alarms/thresholds.py",
     "control_plane/alarms/transitions.py",
     "control_plane/checkpoint_gc/ranking.py",
     "control_plane/checkpoint_stores/checkpoint_files.py",

@@ -46,7 +46,7 @@ def test_alarms_notify_the_alarm_address(vision: Graph, speech: Graph) -> None:
         assert alarm["alarmActions"] == ["Topic.alarms.arn"]
         expected = "breaching" if name == "minute" else "notBreaching"
         assert alarm["treatMissingData"] == expected
-        assert f"/runbook/{name}.md" in alarm["alarmDescription"]
+        assert f"detcloud alarm describe {name}" in alarm["alarmDescription"]
     described = speech.inputs_of("MetricAlarm")["minute"]["alarmDescription"]
     assert "https://wiki.example.com/minute.md" in described
     assert {item["logGroupName"] for item in vision.inputs_of("LogMetricFilter").values()} == {

@@ -80,7 +80,7 @@ def test_log_alarm_forwards_the_alarms_of_the_tick(gcp_vision: GcpGraph) -> None
 
 def test_alarms_link_to_the_runbook(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
     for name, alarm in gcp_vision.inputs_of("monitoring/alertPolicy").items():
-        assert f"docs/runbook/{name}.md" in alarm["documentation"]["content"]
+        assert f"detcloud alarm describe {name}" in alarm["documentation"]["content"]
         assert "links" not in alarm["documentation"]
     for name, alarm in gcp_speech.inputs_of("monitoring/alertPolicy").items():
         [link] = alarm["documentation"]["links"]

@@ -1,12 +1,47 @@
 /** Replacements as bars: how long a trial did not train, phase by phase. */
 
 import type { Schemas } from "../api/client";
+import { href } from "../shell/router";
 import { countText } from "./format";
 import { causeText, phaseName, phasesText, phaseText, segmentsOf } from "./phases";
 import "./replacements.css";
 import { Moment } from "./status";
+import { Table, type Column } from "./table";
 
 type Replacement = Schemas["ReplacementView"];
+
+type Cause = Schemas["CauseSum"];
+
+const COLUMNS: Column<Schemas["PhaseSum"]>[] = [
+  { key: "phase", title: "Phase", show: ({ phase }) => phaseName(phase) },
+  { key: "count", title: "Count", isNumber: true, show: ({ count }) => count },
+  { key: "median", title: "Median", isNumber: true, show: ({ median_ms: ms }) => phaseText(ms) },
+  { key: "p90", title: "90 % within", isNumber: true, show: ({ p90_ms: ms }) => phaseText(ms) },
+];
+
+interface SumsProps {
+  causes: Cause[];
+  latest: Replacement[];
+  isCut: boolean;
+}
+
+/** The sums of replacements by cause and phase, and bars of the latest replacements. */
+export function ReplacementSums({ causes, latest, isCut }: SumsProps) {
+  return (
+    <>
+      {causes.map((sum) => (
+        <section key={sum.cause} aria-label={`replacements ${causeText(sum.cause)}`}>
+          <h2>{countText(sum.count, "replacement")} {causeText(sum.cause)}</h2>
+          {sum.unmeasured > 0 && <p class="quiet">{sum.unmeasured} more without a report of the first step.</p>}
+          <Table label={`phases ${causeText(sum.cause)}`} rows={sum.phases} rowKey={({ phase }) => phase} columns={COLUMNS} />
+        </section>
+      ))}
+      {isCut && <p class="quiet">Only the latest 1,000 replacements are summed.</p>}
+      <h2>Latest</h2>
+      <ReplacementBars replacements={latest} title={({ trial_id: id }) => <a href={href("trials", id)}>Trial {id}</a>} />
+    </>
+  );
+}
 
 interface Props {
   replacements: Replacement[];
@@ -25,6 +60,7 @@ export function ReplacementBars({ replacements, title }: Props) {
           <span class="quiet">{one.reason}</span>
           <Bar phases={one.phases} longestMs={longestMs} />
           <Legend phases={one.phases} />
+          {one.early_pull_failure && <p class="quiet">The image was not pulled early: {one.early_pull_failure}</p>}
         </li>
       ))}
     </ul>

@@ -17,6 +17,7 @@ import { Reconnecting } from "./reconnecting";
 import { useRoute, viewOf, type Route } from "./router";
 import { WhoContext } from "./who";
 
+const AlarmsView = showLater(async () => (await import("../views/alarms/alarms_view")).AlarmsView);
 const CommandView = showLater(async () => (await import("../views/commands/command_view")).CommandView);
 const CommandsView = showLater(async () => (await import("../views/commands/commands_view")).CommandsView);
 const CompareView = showLater(async () => (await import("../views/compare/compare_view")).CompareView);
@@ -82,6 +83,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "trials" && id) return <TrialView id={id} />;
   if (first === "commands") return id ? <CommandView id={id} /> : <CommandsView />;
   if (first === "compare") return <CompareView />;
+  if (first === "alarms") return <AlarmsView chosen={second} />;
   if (first === "jobs") return <JobsView />;
   if (first === "pools") return <PoolsView chosen={second} />;
   if (first === "models") return second ? <ModelView name={second} /> : <ModelsView />;

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, type Schemas } from "../api/client";
 import { useLive } from "../live/use_live";
 import { useCurrentInSight } from "../parts/tabs";
+import { AlarmBanner } from "./alarm_banner";
 import { Palette } from "./palette";
 import { Shortcuts } from "./shortcuts";
 import { href } from "./router";
@@ -48,6 +49,7 @@ export function Navigation({ who, current }: Props) {
         </div>
       </div>
       {section && section.views.length > 1 && <SecondRow section={section} current={current} />}
+      <AlarmBanner />
       {opened === "palette" && (
         <Palette onClose={() => setOpened(null)} others={[
           { title: "Keyboard shortcuts", run: () => setOpened("shortcuts") },

@@ -25,6 +25,7 @@ const COMMANDS: View = { title: "Commands and notebooks", path: ["commands"], ke
 const MODELS: View = { title: "Models", path: ["models"], key: "m" };
 const JOBS: View = { title: "Job queue", path: ["jobs"], key: "j" };
 const POOLS: View = { title: "Pools and agents", path: ["pools"], key: "p" };
+const ALARMS: View = { title: "Alarms", path: ["alarms"], key: "a" };
 
 export const CREATE: View = { title: "New experiment", path: ["create"], key: "n" };
 export const TOKENS: View = { title: "Tokens", path: ["tokens"], key: "k" };
@@ -34,7 +35,7 @@ export const SECTIONS: Section[] = [
   { title: "Experiments", views: [EXPERIMENTS, PROJECTS, TEMPLATES], also: ["trials", "compare", "create"] },
   { title: "Commands", views: [COMMANDS] },
   { title: "Models", views: [MODELS] },
-  { title: "Cluster", views: [JOBS, POOLS] },
+  { title: "Cluster", views: [JOBS, POOLS, ALARMS] },
 ];
 
 export const VIEWS: View[] = [...SECTIONS.flatMap(({ views }) => views), CREATE, TOKENS];

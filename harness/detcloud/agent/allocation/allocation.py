@@ -362,11 +362,15 @@ class Allocation:
     def _enter_state(self, state: str) -> None:
         """Append a `container` record of a state that is not recorded yet. Raises OSError.
 
-        The record of RUNNING has the durations of the start.
+        The record of RUNNING has the durations of the start, and the failure of an early pull.
         """
         if state not in self._states:
-            durations = self.start_times.durations() if state == "RUNNING" else {}
-            fields = {"durations_ms": durations} if durations else {}
+            fields: dict[str, Any] = {}
+            if state == "RUNNING":
+                if durations := self.start_times.durations():
+                    fields["durations_ms"] = durations
+                if failure := self.start_times.early_pull_failure:
+                    fields["early_pull_failure"] = failure
             self._agent_report.append("container", state=state, **fields)
             self._states.append(state)
 

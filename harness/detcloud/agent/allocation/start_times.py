@@ -24,7 +24,8 @@ class StartTimes:
     """The durations of a trial's start. Each phase may be measured several times.
 
     `enrolled_at` returns the time of the agent's enrolment by `clock`, or None before. `clock`
-    returns seconds that never decrease.
+    returns seconds that never decrease. `early_pull_failure` is why the image of the trial was not
+    pulled before the trial was assigned, or "".
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class StartTimes:
     ) -> None:
         self._enrolled_at = enrolled_at
         self._clock = clock
+        self.early_pull_failure = ""
         self._seconds: dict[str, float] = {}
         self._open: tuple[str, float] | None = None
 

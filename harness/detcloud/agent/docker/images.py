@@ -19,13 +19,13 @@ from detcloud.shared.plurals import count_text
 from detcloud.shared.registries import (
     DOCKER_HUB,
     ecr_repository,
+    is_login_for,
     registry_host,
-    registry_of_image,
-    registry_of_server,
 )
 
 if TYPE_CHECKING:
     from detcloud.agent.docker.engine import EngineClient
+    from detcloud.agent.runtime import LoginIssuer
 
 ATTEMPTS_MAX = 4
 RETRY_FIRST_SECONDS = 2.0
@@ -50,9 +50,6 @@ _REFUSALS = (
     "invalid tag format",
     "no matching manifest",
 )
-
-
-LoginIssuer = Callable[[str], Mapping[str, str] | None]
 
 
 class PullStopped(Exception):
@@ -123,7 +120,7 @@ def image_request(
         return ImageRequest(name, force_pull, issue_login=issue_login)
     server = str(login.get("server") or login.get("serveraddress") or "")
     # An engine would send the login to the image's registry, even if it names another server.
-    if server and registry_of_server(server) != registry_of_image(name):
+    if not is_login_for(server, name):
         return ImageRequest(name, force_pull, other_registry=server, issue_login=issue_login)
     return ImageRequest(name, force_pull, _engine_login(name, server, login))
 
@@ -299,7 +296,9 @@ def _current_login(request: ImageRequest) -> Mapping[str, str] | None:
         issued = request.issue_login(request.name)
     except (OSError, ApiError) as error:
         raise LoginUnavailable(f"the cluster issues no login for it: {error}") from error
-    return None if issued is None else _engine_login(request.name, "", issued)
+    if issued is None:
+        return None
+    return _engine_login(request.name, str(issued.get("server") or ""), issued)
 
 
 def _digest(name: str, image: Mapping[str, Any]) -> str:

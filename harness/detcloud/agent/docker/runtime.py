@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import EngineClient
     from detcloud.agent.docker.images import Image
+    from detcloud.agent.runtime import LoginIssuer
 
 # By default, engines send SIGKILL 10 s after SIGTERM.
 UNASKED_GRACE_SECONDS = 8.0
@@ -109,9 +110,9 @@ class DockerRuntime:
                 self._watch(directory)
         threading.Thread(target=self._run_sweeps, name="container sweep", daemon=True).start()
 
-    def expect_image(self, image: str) -> None:
+    def expect_image(self, image: str, issue_login: LoginIssuer | None = None) -> None:
         """Pull the image in a thread, if the machine lacks it and no trial came before."""
-        self._early_pull.begin(image)
+        self._early_pull.begin(image, issue_login)
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
         """Pull the image if needed, prepare the trial's files, and return the container's launch.
@@ -255,6 +256,9 @@ class DockerRuntime:
         request = image_request(name, section, assignment.registry_auth, assignment.issue_login)
         with assignment.start_times.measure(IMAGE):
             waited_seconds = self._early_pull.await_image(name, is_needed, write_notice)
+            if failure := self._early_pull.take_failure(name):
+                write_notice(f"image {name} was not pulled before this trial: {failure}")
+                assignment.start_times.early_pull_failure = failure
             image = self._images.obtain_image(request, is_needed, write_notice)
         if waited_seconds and not image.pull_seconds:
             image = replace(image, pull_seconds=f"{waited_seconds:.1f}")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from detcloud.agent.assignment.assignment import Assignment
     from detcloud.agent.processes.fork_server import ForkServer
+    from detcloud.agent.runtime import LoginIssuer
 
 # Run by its path, without importing this package (docs/benchmarks.md, `starts`).
 SUPERVISOR = Path(__file__).parents[2] / "launch" / "supervisor.py"
@@ -72,7 +73,7 @@ class ProcessRuntime:
     def adopt(self, directories: Sequence[Path]) -> None:
         """Do nothing, because the supervisor of an ended launch has ended all processes."""
 
-    def expect_image(self, image: str) -> None:
+    def expect_image(self, image: str, issue_login: LoginIssuer | None = None) -> None:
         """Do nothing, because trials run without images."""
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:

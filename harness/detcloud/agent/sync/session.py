@@ -200,7 +200,8 @@ class Session:
         self._node.note_enrolment()
         self._log_line(f"enrolled as {enrolment.agent_id}, epoch {enrolment.epoch}")
         if (image := answer.get("image")) and not self._node.allocation_ids():
-            self._node.expect_image(str(image))
+            needs_login = bool(answer.get("image_needs_login"))
+            self._node.expect_image(str(image), needs_login=needs_login)
         return enrolment
 
     def _sync_once(self, enrolment: Enrolment) -> None:

@@ -36,17 +36,19 @@ from detcloud.cli.rendering.output import (
     print_value,
 )
 from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.replacements import print_replacement_sums
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import progress_bar
 from detcloud.client import Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
-from detcloud.client.records import Activity
+from detcloud.client.records import Activity, ExperimentReplacements
 from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 
 LIST_LIMIT = 100
+NOT_FOUND = 404
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
@@ -161,10 +163,12 @@ def describe_experiments(arguments: Namespace) -> int:
     """Print the experiments with the given ids as text, CSV, JSON or YAML, or write tables to
     `--outdir`. Return 0.
 
-    As JSON or YAML, a single experiment is an object, and several are a list. With `--metrics`, all
-    numbers that the trials reported are included: under `metrics` in JSON and YAML, otherwise as a
-    second table. With `--outdir`, create the folder, replace existing tables, and print only the
-    folder. As text, hints are printed to stderr.
+    As JSON or YAML, a single experiment is an object, and several are a list. Text, JSON and YAML
+    have the sums of the experiment's replacements, JSON and YAML under `replacements`.
+
+    With `--metrics`, all numbers that the trials reported are included: under `metrics` in JSON and
+    YAML, otherwise as a second table. With `--outdir`, create the folder, replace existing tables,
+    and print only the folder. As text, hints are printed to stderr.
 
     Raises:
         DetcloudError: no cluster is available, an experiment does not exist, or another request
@@ -181,6 +185,8 @@ def describe_experiments(arguments: Namespace) -> int:
     if arguments.form in ("json", "yaml"):
         documents = [dict(experiment.data) for experiment in experiments]
         for document, experiment in zip(documents, experiments, strict=True):
+            if (sums := _replacement_sums(experiment)) is not None:
+                document["replacements"] = sums
             if arguments.metrics:
                 document["metrics"] = metric_items([experiment])
         print_value(documents[0] if len(documents) == 1 else documents, arguments.form)
@@ -213,6 +219,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
             EXPERIMENT_DETAILS if activity is None else (*EXPERIMENT_DETAILS, EXPERIMENT_ACTIVITY)
         )
         print_record(columns, {**experiment.data, "activity": activity}, arguments)
+        if (sums := _replacement_sums(experiment)) is not None:
+            print_replacement_sums({**sums}, arguments)
         print_failure_hint(experiment)
         print_search_method_hint(experiment)
 
@@ -229,7 +237,21 @@ def _read_activity(experiment: Experiment) -> Activity | None:
     try:
         return experiment.activity()
     except ApiError as error:
-        if error.status != 404:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+def _replacement_sums(experiment: Experiment) -> ExperimentReplacements | None:
+    """Return the sums of an experiment's replacements. Return None from a cluster of an older
+    version.
+
+    Raises DetcloudError if the cluster refuses the request for another reason.
+    """
+    try:
+        return experiment.replacements()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
             raise
         return None
 

@@ -13,19 +13,17 @@ from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import (
     add_output_options,
     print_items,
-    print_note,
     print_record,
     print_value,
 )
 from detcloud.cli.rendering.quantities import dollars_text
-from detcloud.cli.rendering.replacements import PHASE_SUM_COLUMNS, sum_title
+from detcloud.cli.rendering.replacements import print_replacement_sums
 from detcloud.cli.rendering.table import (
     Column,
     Item,
     cell_text,
     field_column,
     time_column,
-    time_text,
 )
 from detcloud.client import Client
 from detcloud.client.records import AppliedConfiguration, ReplacementSums
@@ -170,22 +168,12 @@ def describe_pool(arguments: Namespace) -> int:
         print()
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
     if sums and arguments.form == "text":
-        print_replacement_sums(sums, arguments)
+        print_replacement_sums({**sums}, arguments, REPLACEMENT_DAYS)
     # Clusters of older versions do not send `failed_boots`.
     for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
         print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; its last output:")
         print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
     return 0
-
-
-def print_replacement_sums(sums: ReplacementSums, arguments: Namespace) -> None:
-    """Print a table for each cause of a pool's replacements, with the phases as lines."""
-    for cause in sums["causes"]:
-        print(f"\n{sum_title({**cause}, REPLACEMENT_DAYS)}")
-        print_items(PHASE_SUM_COLUMNS, [{**phase} for phase in cause["phases"]], arguments)
-    if sums["is_cut"]:
-        since = time_text(sums["since_ms"])
-        print_note(f"there were more; the sums cover only the replacements since {since}")
 
 
 def _replacement_sums(pool: ResourcePool) -> ReplacementSums | None:

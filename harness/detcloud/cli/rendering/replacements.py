@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 
+from detcloud.cli.rendering.output import print_items, print_note
 from detcloud.cli.rendering.quantities import duration_text
 from detcloud.cli.rendering.table import Column, Item, field_column, time_text
 from detcloud.shared.plurals import count_text
@@ -51,12 +53,31 @@ def replacements_text(trial: Item) -> str:
     )
 
 
-def sum_title(sums: Item, days: int) -> str:
+def print_replacement_sums(sums: Item, arguments: Namespace, days: int | None = None) -> None:
+    """Print a table for each cause of a pool's or an experiment's replacements.
+
+    The lines of a table are the phases. If the sums are cut, print a note to stderr.
+
+    Args:
+        sums: the answer of the cluster.
+        arguments: the arguments with the form of the output.
+        days: the number of days that the sums cover. None for the whole life of an experiment.
+    """
+    for cause in sums["causes"]:
+        print(f"\n{sum_title({**cause}, days)}")
+        print_items(PHASE_SUM_COLUMNS, [{**phase} for phase in cause["phases"]], arguments)
+    if sums["is_cut"]:
+        since = time_text(sums["since_ms"])
+        print_note(f"there were more; the sums cover only the replacements since {since}")
+
+
+def sum_title(sums: Item, days: int | None) -> str:
     """Return the title of the table of a cause, for example `3 replacements after a notice, ended
-    in the last 30 days`.
+    in the last 30 days`. Without days, the title is `3 replacements after a notice`.
     """
     cause = CAUSE_TEXTS.get(sums["cause"], sums["cause"])
-    title = f"{count_text(sums['count'], 'replacement')} {cause}, ended in the last {days} days"
+    period = "" if days is None else f", ended in the last {days} days"
+    title = f"{count_text(sums['count'], 'replacement')} {cause}{period}"
     if sums["unmeasured"]:
         title += f"; {sums['unmeasured']} more without a report of the first step"
     return title
@@ -82,3 +103,6 @@ def _replacement_lines(replacement: Item) -> Iterator[str]:
         f"{phase_name(phase['phase'])} {duration_text(phase['duration_ms'] / 1000)}"
         for phase in replacement["phases"]
     )
+    # Clusters of older versions do not send the field.
+    if failure := replacement.get("early_pull_failure"):
+        yield f"  the image was not pulled early: {failure}"

@@ -10,6 +10,7 @@ import pytest
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.early_pull import EarlyPull
 from detcloud.agent.docker.images import ImageRequest, PullFailed, PullStopped
+from detcloud.shared.http import ApiError
 from tests.patience import wait_until
 
 IMAGE, OTHER = "org/trial:1", "org/other:1"
@@ -118,3 +119,45 @@ def test_failed_pull_is_only_logged(error: Exception) -> None:
     wait_until(lambda: machine.log)
     assert machine.log == [f"no image was pulled before the first trial: {error}"]
     machine.await_image(IMAGE)
+    assert machine.early.take_failure(OTHER) == ""
+    assert machine.early.take_failure(IMAGE) == str(error)
+    # Later trials find the image, or fail by themselves.
+    assert machine.early.take_failure(IMAGE) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"), [(403, LaunchImpossible), (503, ApiError), (429, ApiError)]
+)
+def test_refused_login_is_not_requested_again(status: int, raised: type[Exception]) -> None:
+    images = Images()
+    images.finish.set()
+    machine = Machine(images)
+
+    def refuse(image: str) -> None:
+        raise ApiError(status, "", "no login")
+
+    machine.early.begin(IMAGE, refuse)
+    wait_until(lambda: images.requests)
+    issue_login = images.requests[0].issue_login
+    assert issue_login is not None
+    # The pull repeats an ApiError, and ends with LaunchImpossible.
+    with pytest.raises(raised, match="no login"):
+        issue_login(IMAGE)
+
+
+def test_pull_uses_the_login_of_the_cluster() -> None:
+    images = Images()
+    images.finish.set()
+    machine = Machine(images)
+
+    def issue_login(image: str) -> dict[str, str]:
+        return {"username": "AWS", "password": "hush"}
+
+    machine.early.begin(IMAGE, issue_login)
+    wait_until(lambda: images.requests)
+    [request] = images.requests
+    assert request.login is None
+    assert request.issue_login is not None
+    assert request.issue_login(IMAGE) == {"username": "AWS", "password": "hush"}
+    machine.await_image(IMAGE)
+    assert machine.early.take_failure(IMAGE) == ""

@@ -13,8 +13,10 @@ from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import LoginIssuer
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.http import ApiError, Transport, Unreachable
 
 CALLS_MAX = 500
@@ -211,9 +213,11 @@ class ExpectingRuntime(ProcessRuntime):
     def __init__(self) -> None:
         super().__init__()
         self.images: list[str] = []
+        self.logins: list[bool] = []
 
-    def expect_image(self, image: str) -> None:
+    def expect_image(self, image: str, issue_login: LoginIssuer | None = None) -> None:
         self.images.append(image)
+        self.logins.append(issue_login is not None)
 
 
 @pytest.mark.parametrize(
@@ -232,10 +236,25 @@ def test_new_machine_expects_the_image_of_the_enrolment(
     assert runtime.images == images
 
 
+@pytest.mark.parametrize("needs_login", [True, False])
+def test_pull_has_a_login_only_if_the_image_needs_one(tmp_path: Path, needs_login: bool) -> None:
+    schedule, runtime = HastySchedule(), ExpectingRuntime()
+    cluster = Cluster(schedule, 0)
+    cluster.enrolment = {"image": "org/x:1", "image_needs_login": needs_login}
+    code = CodeCache(tmp_path / "code", lambda path, file: 0)
+    grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print)
+    node = Node(tmp_path / "work", [], runtime, code, lambda line: None, grants=grants)
+    node.adopt()
+    create_session(cluster, node, schedule).run()
+    assert (runtime.images, runtime.logins) == (["org/x:1"], [needs_login])
+
+
 def test_machine_with_trials_expects_no_image(
     directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images: list[str] = []
-    monkeypatch.setattr(ProcessRuntime, "expect_image", lambda _, image: images.append(image))
+    monkeypatch.setattr(
+        ProcessRuntime, "expect_image", lambda _, image, _login=None: images.append(image)
+    )
     run_session(directory, tmp_path, enrolment={"image": "org/x:1"})
     assert images == []

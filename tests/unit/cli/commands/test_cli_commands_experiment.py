@@ -300,6 +300,40 @@ def test_all_agents_of_a_gang_and_causes_of_losses_are_shown(
     assert third.strip() == f"1970-01-01 00:00:00+0000: {cause}"
 
 
+def test_experiment_is_described_with_the_sums_of_its_replacements(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.add_experiment({}, {})
+    phases = [{"phase": "total", "count": 2, "median_ms": 95_000, "p90_ms": 240_000}]
+    cause = {"cause": "notice", "count": 2, "unmeasured": 0, "phases": phases}
+    fake.replacements = {"since_ms": 1_000, "causes": [cause], "is_cut": True, "latest": []}
+    described = detcloud("experiment", "describe", "1")
+    assert described.out.splitlines()[-5:] == [
+        "",
+        "2 replacements after a notice",
+        " Phase | Count | Median | 90 % within",
+        "-------+-------+--------+-------------",
+        " total |     2 | 95 s   | 4 min",
+    ]
+    assert described.err == (
+        "note: there were more; the sums cover only the replacements since "
+        "1970-01-01 00:00:01+0000\n"
+    )
+    shown = json.loads(detcloud("experiment", "describe", "1", "--json").out)
+    assert shown["replacements"]["causes"] == [cause]
+    # CSV has a row for each experiment, without the sums.
+    assert "notice" not in detcloud("experiment", "describe", "1", "--csv").out
+
+
+def test_experiment_of_an_older_cluster_is_described_without_replacements(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.add_experiment({}, {})
+    described = detcloud("experiment", "describe", "1")
+    assert (described.code, described.err) == (0, "")
+    assert "replacements" not in json.loads(detcloud("experiment", "describe", "1", "--json").out)
+
+
 def test_damaged_checkpoints_are_shown_with_their_replacements(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:

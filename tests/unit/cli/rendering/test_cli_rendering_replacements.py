@@ -53,6 +53,11 @@ def test_line_names_what_is_special(fields: dict[str, object], expected: str) ->
     assert expected in render(**fields)[0]
 
 
+def test_failure_of_an_early_pull_has_a_line() -> None:
+    assert len(render(early_pull_failure="")) == 2
+    assert render(early_pull_failure="no login")[2] == "  the image was not pulled early: no login"
+
+
 @pytest.mark.parametrize("trial", [{}, {"replacements": []}])
 def test_trial_without_replacements_has_no_text(trial: dict[str, object]) -> None:
     assert replacements_text(trial) == ""

@@ -16,6 +16,7 @@ import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
 import { FailuresPart } from "./failures_part";
 import { Steering } from "./steering";
+import { ExperimentReplacements } from "./experiment_replacements";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Name, Notes } from "./notes";
@@ -64,6 +65,7 @@ export function ExperimentView({ id }: { id: number }) {
             <Facts experiment={experiment} />
             <Notes experiment={experiment} onDone={live.refresh} />
           </div>
+          <ExperimentReplacements experiment={experiment} />
           <Tabs base={["experiments", id]} tabs={tabsOf(experiment)} />
           <Part experiment={experiment} />
         </>
