@@ -1,5 +1,7 @@
 """Each alarm has a page in the runbook, and each page belongs to an alarm."""
 
+import tomllib
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -8,6 +10,7 @@ from control_plane.alarms.kinds import CLUSTER_ALARMS
 from control_plane.alarms.runbook import runbook_page
 from control_plane.config.alarms import AlarmName
 from detcloud.shared.runbook import FOLDER, alarm_names, read_page
+from infra import sources
 from infra.alarm_texts import MEANINGS, describe_alarm
 from tests.unit.house.rules import ROOT
 
@@ -61,3 +64,15 @@ def test_description_fits_clouds_limits() -> None:
     for alarm in MEANINGS:
         text = describe_alarm(alarm, f"detcloud-{'t' * 20}", f"https://{'u' * 400}")
         assert len(text) <= 1024
+
+
+def test_runbook_is_packed_with_the_functions_and_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "SOURCES", ())
+    sources.copy_sources(tmp_path / "function")
+    assert alarm_names(tmp_path / "function" / FOLDER) == sorted(PAGES)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    # The server finds the pages beside its packages (control_plane/queries/alarm.py).
+    assert included[FOLDER] == f"{included['control_plane'].rpartition('/')[0]}/{FOLDER}"
