@@ -302,7 +302,7 @@ def test_damaged_checkpoint_is_shown_and_restored_after_confirmation(
     laptop.run("experiment", "continue", number, "--config", "searcher.max_length.batches=12")
     laptop.run("wait", number)
     window.reload()
-    row.get_by_text("DAMAGED", exact=True).wait_for()
+    row.get_by_text("damaged", exact=True).wait_for()
     row.get_by_role("button", name="Not damaged").click()
     dialog.get_by_text("state.json").wait_for()
     assert browser.serious_findings() == []

@@ -6,6 +6,20 @@ from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import Cluster
 from tests.unit.api.table_decorators import recorded_table
 
+HALVING = """
+name: rungs
+entrypoint: python train.py
+searcher:
+  name: async_halving
+  metric: loss
+  max_length: {batches: 16}
+  num_rungs: 2
+  divisor: 4
+  max_trials: 4
+hyperparameters:
+  x: {type: double, minval: 0, maxval: 1}
+"""
+
 
 def conditions(cluster: Cluster, path: str) -> list[str]:
     return [item["condition"] for item in cluster.get(path).json["items"]]
@@ -106,3 +120,26 @@ def test_condition_of_a_list_takes_constant_calls(cluster: Cluster) -> None:
             assert len(cluster.get(f"/experiments?limit={limit}").json["items"]) == limit
         calls.append(table.calls)
     assert calls[0] == calls[1]
+
+
+def test_trials_wait_at_a_rung_and_are_stopped_by_the_search(cluster: Cluster) -> None:
+    cluster.create(HALVING)
+    agent = Agent(cluster)
+    found = set()
+    path = "/experiments/1/trials"
+    # The first rung is at 16 / 4 batches, and one of four trials is promoted.
+    for _ in range(8):
+        for allocation in agent.take_work():
+            trial = cluster.get(f"/trials/{allocation.partition('.')[0]}").json
+            metric = 0.1 * trial["id"]
+            length = trial["target_steps"]
+            agent.report(allocation, {"kind": "completed", "length": length, "metric": metric})
+            found |= set(conditions(cluster, path))
+            idle = {"kind": "exited", "reason": "idle", "code": 0}
+            agent.report(allocation, idle, writer="agent")
+            found |= set(conditions(cluster, path))
+    assert "waiting at a rung" in found
+    assert sorted(conditions(cluster, path)) == ["finished", *["stopped by the search"] * 3]
+    assert ids(cluster, f"{path}?state=finished") == [1]
+    assert ids(cluster, f"{path}?state=stopped-by-the-search") == [2, 3, 4]
+    assert cluster.get("/experiments/1").json["condition"] == "finished"

@@ -9,7 +9,8 @@ import { apiUrl, isElsewhere } from "../api/place";
 export const PROBE_MS = 1_000;
 /** Where the cluster runs on this machine, the page asks so long after the last answer: an outage shows within two seconds. */
 export const BEAT_MS = 1_700;
-const PATIENCE_MS = 5_000;
+// A busy cluster answers late; only a frozen one needs longer.
+const PATIENCE_MS = 20_000;
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "[::1]"]);
 
 export interface Connection {

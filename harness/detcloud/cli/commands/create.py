@@ -19,7 +19,6 @@ from detcloud.cli.framework.session import add_experiment_argument, connect, loa
 from detcloud.cli.local.test_mode import run_local_test
 from detcloud.cli.rendering.hints import (
     print_continuation_hint,
-    print_page_link,
     print_search_method_hint,
     print_warnings,
 )
@@ -95,7 +94,6 @@ def create_experiment(arguments: Namespace) -> int:
     print_warnings(experiment.warnings)
     print_continuation_hint(experiment)
     print_search_method_hint(experiment)
-    print_page_link(arguments.client, f"experiments/{experiment.id}")
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True
     return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
@@ -133,7 +131,6 @@ def fork_experiment(arguments: Namespace) -> int:
             raise RefusedConfigError(f"experiment {original.id}", error) from None
         raise
     print_warnings(experiment.warnings)
-    print_page_link(arguments.client, f"experiments/{experiment.id}")
     text = f"Created experiment {experiment.id} from experiment {original.id}"
     return print_or_follow(experiment, arguments, text)
 

@@ -18,6 +18,7 @@ from detcloud.cli.framework.options import (
     confirm,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
+from detcloud.cli.rendering.hints import print_page_link
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import collection_text
@@ -135,8 +136,9 @@ def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> 
     """Print `text` or the experiment, then follow the experiment or the first trial if requested.
 
     With `--json` or `--yaml`, the experiment is printed instead of `text`, and not before
-    following. As text, a notice on stderr precedes the log of a first trial. Following has no time
-    limit. Return 0, or the exit code of following.
+    following. As text, the address on the web page is printed to stderr, as `print_page_link` does,
+    and a notice precedes the log of a first trial. Following has no time limit. Return 0, or the
+    exit code of following.
 
     Args:
         arguments: the options of `add_follow_options` and `add_output_options`.
@@ -148,6 +150,7 @@ def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> 
     stays = arguments.follow or arguments.follow_first_trial
     if arguments.form == "text":
         print(text, flush=True)
+        print_page_link(arguments.client, f"experiments/{experiment.id}")
     elif not stays:
         print_value(experiment.data, arguments.form)
     if arguments.follow_first_trial:

@@ -262,7 +262,7 @@ TRIAL_COLUMNS = (
     Column("Target", target_text),
     field_column("Metric", "metric"),
     field_column("Best", "best_metric"),
-    field_column("Restarts", "restarts"),
+    Column("Failures", lambda trial: trial.get("restarts"), exact_title="Restarts"),
     Column("Hyperparameters", hparams_text, exact=lambda trial: trial.get("hparams")),
 )
 TRIAL_DETAILS = (

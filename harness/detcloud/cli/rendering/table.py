@@ -40,6 +40,8 @@ class Column(NamedTuple):
     """Returns the value for CSV, if `value` returns a text for users only. Maps and lists become
     JSON.
     """
+    exact_title: str = ""
+    """The title in CSV, if the title of tables has changed. Scripts read CSV by its titles."""
     colour: Callable[[str], str | None] = STATE_COLOURS.get
     """Returns the colour of a cell's text, a key of COLOURS, or None or "" for no colour."""
 
@@ -112,7 +114,7 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(column.title for column in columns)
+    writer.writerow(column.exact_title or column.title for column in columns)
     for item in items:
         writer.writerow(_csv_cell((column.exact or column.value)(item)) for column in columns)
     return file.getvalue()

@@ -1,10 +1,12 @@
-"""Hints on a custom search: search method connected, disconnected or never started."""
+"""Hints on a custom search, and the address of an experiment on the web page."""
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from detcloud.cli.rendering.hints import print_search_method_hint
+from detcloud.cli.rendering.hints import print_page_link, print_search_method_hint
 from detcloud.client import Client, Experiment
 
 NOW_SECONDS = 1_800_000_000
@@ -49,3 +51,31 @@ def test_built_in_and_ended_searches_have_no_hint(
     method = {"heard_ms": None, "events_waiting": 1}
     assert hint(None, capsys) == ""
     assert hint(method, capsys, state="COMPLETED") == ""
+
+
+def page_client(files: list[str]) -> Any:
+    """Make a client of a cluster whose page has these files."""
+    answer = {"files": files, "policy": ""}
+    return SimpleNamespace(
+        url="http://127.0.0.1:8470", http=SimpleNamespace(request=lambda *words: answer)
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "files", "printed"),
+    [
+        (True, ["index.html"], "page: http://127.0.0.1:8470/ui/#/experiments/3\n"),
+        (True, [], ""),
+        (False, ["index.html"], ""),
+    ],
+)
+def test_page_link_is_printed_on_terminals_if_a_page_exists(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_terminal: bool,
+    files: list[str],
+    printed: str,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    print_page_link(page_client(files), "experiments/3")
+    assert capsys.readouterr().err == printed

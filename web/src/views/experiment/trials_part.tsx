@@ -47,7 +47,7 @@ function trialColumns(rows: Row[], metric: string): Column<Row>[] {
     { key: "metric", title: "Latest", isNumber: true, show: (trial) => numberText(trial.metric), value: (trial) => trial.metric },
     { key: "steps", title: "Steps", isNumber: true, show: stepsText, value: (trial) => trial.steps_completed },
     ...hparams,
-    { key: "restarts", title: "Restarts", isNumber: true, show: ({ restarts }) => restarts, value: ({ restarts }) => restarts },
+    { key: "restarts", title: "Failures", isNumber: true, show: ({ restarts }) => restarts, value: ({ restarts }) => restarts },
     { key: "created", title: "Created", show: (trial) => <Moment ms={trial.created_ms} />, value: (trial) => trial.created_ms },
     { key: "actions", title: "Logs", show: ({ id }) => <a href={href("trials", id, "logs")} aria-label={`logs of trial ${id}`}>logs</a> },
   ];

@@ -63,7 +63,7 @@ function Running({ user }: { user: string | null }) {
               <WaitingRows items={waiting} />
             </section>
           )}
-          {hasMore && <p><a href={`${href("experiments")}?state=ACTIVE`}>All experiments that run or wait</a></p>}
+          {hasMore && <p><a href={`${href("experiments")}?state=running,queued,waiting`}>All experiments that run or wait</a></p>}
         </>
       )}
     </Shown>
@@ -107,7 +107,7 @@ function Failed({ user }: { user: string | null }) {
           <section aria-label="failed" class="card">
             <h2>Failed <button onClick={markAsSeen}>Mark as seen</button></h2>
             <ExperimentRows items={fresh.slice(0, SHOWN_MAX)} />
-            {fresh.length > SHOWN_MAX && <p><a href={`${href("experiments")}?state=ERROR`}>All failed experiments</a></p>}
+            {fresh.length > SHOWN_MAX && <p><a href={`${href("experiments")}?state=failed`}>All failed experiments</a></p>}
           </section>
         );
       }}
