@@ -38,7 +38,7 @@ TRIALS_MAX = 100
 # The most journal entries that are read of a trial. Later runs of the trial are left out.
 ENTRIES_OF_TRIAL_MAX = 2_000
 # A page ends after the trial that reaches this number of journal entries.
-SCANNED_MAX = 4_000
+SCANNED_MAX = 1_000
 LOST = "lost"
 
 SHOWN = (

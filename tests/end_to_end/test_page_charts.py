@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.end_to_end.browser import Browser
+from tests.conftest import require
+from tests.end_to_end.browser import CANARY, Browser
 from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("checked_view")]
 
+# A white pixel.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP6DwABBQECz6AuzQAAAABJRU5ErkJggg=="
+)
 SVG = "{http://www.w3.org/2000/svg}"
 HALVING = {
     "name": "async_halving",
@@ -178,6 +184,32 @@ def test_rungs_are_shown_as_a_flow(browser: Browser) -> None:
         window.get_by_role("button", name="SVG of Trials from rung to rung").click()
     picture = ElementTree.fromstring(Path(saved.value.path()).read_text())
     assert any("4 trials" in (text.text or "") for text in picture.iter(f"{SVG}text"))
+
+
+def test_media_of_a_trial_are_shown_by_step(laptop: Laptop, browser: Browser) -> None:
+    protos = require("tensorboard.compat.proto.event_pb2")
+    writers = require("tensorboard.summary.writer.event_file_writer")
+    summaries = require("tensorboard.compat.proto.summary_pb2")
+    folder = laptop.home / "checkpoints" / "tensorboard" / "1" / "1"
+    writer = writers.EventFileWriter(str(folder))
+    metadata = {"plugin_data": {"plugin_name": "text"}}
+    for step in (1, 2):
+        table = f"| step | note |\n|---|---|\n| {step} | {CANARY} |"
+        text = {"tag": "notes", "metadata": metadata, "tensor": {"string_val": [table.encode()]}}
+        image = {"tag": "digits", "image": {"encoded_image_string": PNG}}
+        summary = summaries.Summary(value=[text, image])
+        writer.add_event(protos.Event(wall_time=1.0, step=step, summary=summary))
+    writer.close()
+    window = browser.window
+    browser.go("trials/1/media", "Trial 1")
+    image = window.get_by_role("img", name="digits, step 2")
+    image.wait_for()
+    # The browser has decoded the image.
+    wait_until(lambda: image.evaluate("(image) => image.naturalWidth") == 1)
+    notes = window.get_by_role("region", name="text notes")
+    assert notes.locator("td").all_inner_texts() == ["2", CANARY]
+    notes.get_by_role("slider").press("ArrowLeft")
+    wait_until(lambda: notes.locator("td").all_inner_texts() == ["1", CANARY])
 
 
 def test_chart_fills_the_screen_and_returns(browser: Browser) -> None:

@@ -46,7 +46,7 @@ def list_timelines(
 ) -> Page[trial_timelines.TrialTimeline]:
     """List the runs and waits of an experiment's trials with times, machines and prices.
 
-    The trials are sorted by number. A page has at most 100 trials, and ends early after 4,000
+    The trials are sorted by number. A page has at most 100 trials, and ends early after 1,000
     entries of journals. At most 2,000 entries of a trial are read; `is_cut` marks a trial with
     more. Errors: `not_found` for an unknown experiment. `invalid` for a cursor of another list.
     """

@@ -10,7 +10,7 @@ import { ChartFrame, useFullScreen } from "./chart_frame";
 import { LINE_WIDTH, plotOptions, seriesOf, type Drawing } from "./chart_options";
 import { ChartTip, type Pointed } from "./chart_tip";
 import { columnName, layersOf, type Curve } from "./curve";
-import { curvePicture } from "./curve_picture";
+import { curvePicture, type Explanation } from "./curve_picture";
 import { CurveLegend, CurveTable } from "./curve_legend";
 import { doInTurn } from "./in_turn";
 import { joinCurves, type Columns } from "./joining";
@@ -21,7 +21,7 @@ import { timeRange, X_TITLES, type XUnit } from "./x_axis";
 
 export type { Curve } from "./curve";
 
-interface Props {
+interface Props extends Explanation {
   label: string;
   curves: Curve[];
   isLog: boolean;
@@ -43,7 +43,7 @@ const NEAR = 22;
 const FULL_REST = 230;
 
 export function Chart(props: Props) {
-  const { label, curves, yLabel, xUnit = "batches", xTitle, csv } = props;
+  const { label, curves, yLabel, xUnit = "batches", xTitle, csv, scale, note } = props;
   const title = `${yLabel}, ${label}`;
   const plot = useRef<uPlot | null>(null);
   const drawing = useRef<Drawing | null>(null);
@@ -54,7 +54,7 @@ export function Chart(props: Props) {
     const ordered = [...layers.filter(({ role }) => role === "main"), ...layers.filter(({ role }) => role !== "main")];
     return curvesCsv(xTitle ?? X_TITLES[xUnit], ordered.map((layer) => columnName(layer, curves)), joinCurves(ordered.map(({ points }) => points), Infinity));
   };
-  const picture = (): Picture | null => (plot.current && drawing.current ? curvePicture(plot.current, drawing.current, title) : null);
+  const picture = (): Picture | null => (plot.current && drawing.current ? curvePicture(plot.current, drawing.current, title, { scale, note }) : null);
   const resetZoom = isZoomed && <button onClick={() => plot.current && showAll(plot.current, xUnit)}>Reset zoom</button>;
   return (
     <ChartFrame name={yLabel} title={title} csv={csv ?? ownCsv} picture={picture} tools={resetZoom}>

@@ -92,14 +92,27 @@ export function CurveChart({ label, yLabel, curves, smallerIsBetter, xUnit, heig
   const names = namesToColourBy(known);
   const changed = known.map((curve, n) => changedCurve(curve, { weight, isBest, isLess: smallerIsBetter, names, colouring, n }));
   const sums = isBand && known.length >= BAND_MIN ? bandCurves(changed) : [];
+  const scale = sums.length === 0 && colouring.scale ? scaleTexts(colouring.scale, by) : undefined;
+  const note = sums.length > 0 ? BAND_NOTE : undefined;
   const title = isBest ? `${yLabel}, best so far` : weight ? `${yLabel}, EMA ${weight.toFixed(2)}` : yLabel;
   return (
     <>
       {sums.length === 0 && <ColourLegend colouring={colouring} by={by} />}
-      {sums.length > 0 && <p class="quiet">Line: median. Dark band: the middle half of the trials (25 to 75 %). Light band: 10 to 90 %. Each trial counts up to its last value.</p>}
-      <Chart label={label} yLabel={title} curves={sums.length > 0 ? sums : changed} isLog={isLog} {...(xUnit && { xUnit })} {...(height && { height })} />
+      {sums.length > 0 && <p class="quiet">{BAND_NOTE}</p>}
+      <Chart label={label} yLabel={title} curves={sums.length > 0 ? sums : changed} isLog={isLog} scale={scale} note={note} {...(xUnit && { xUnit })} {...(height && { height })} />
     </>
   );
+}
+
+const BAND_NOTE = "Line: median. Dark band: the middle half of the trials (25 to 75 %). Light band: 10 to 90 %. Each trial counts up to its last value.";
+
+/** The name and the ends of a scale of colours. */
+function scaleTexts({ low, high, isLog }: NonNullable<Colouring["scale"]>, by: string | null): { title: string; low: string; high: string } {
+  return { title: `${shortText(colourTitle(by), 40)}${isLog ? " (log)" : ""}`, low: valueText(low), high: valueText(high) };
+}
+
+function colourTitle(by: string | null): string {
+  return by === BY_METRIC ? "best metric" : by?.startsWith(BY_HPARAM) ? by.slice(BY_HPARAM.length) : "";
 }
 
 interface Change {
@@ -135,16 +148,17 @@ function bandCurves(curves: readonly TrialCurve[]): TrialCurve[] {
 function ColourLegend({ colouring: { scale, groups }, by }: { colouring: Colouring; by: string | null }) {
   useThemeChanges();
   const { isDark } = readColours();
-  const title = by === BY_METRIC ? "best metric" : by?.startsWith(BY_HPARAM) ? by.slice(BY_HPARAM.length) : "";
+  const title = colourTitle(by);
   if (scale) {
+    const texts = scaleTexts(scale, by);
     const steps = Array.from({ length: 24 }, (_, n) => n);
     return (
       <p class="colour-scale">
-        {shortText(title, 40)}{scale.isLog && " (log)"}: {valueText(scale.low)}
+        {texts.title}: {texts.low}
         <svg class="swatch" width="144" height="10" aria-hidden="true">
           {steps.map((n) => <rect key={n} x={6 * n} width={6.5} height={10} fill={scaleColour(n / 23, isDark)} />)}
         </svg>
-        {valueText(scale.high)}
+        {texts.high}
       </p>
     );
   }

@@ -2,6 +2,7 @@
 
 import type uPlot from "uplot";
 import { BAND_OPACITY, LINE_WIDTH, POINTED_MAX, RAW_OPACITY, endLabels, plotTicks, seriesOf, type Drawing } from "./chart_options";
+import { scaleColour } from "./colour_scale";
 import { bandsOf, colourOf, dashesOf } from "./curve";
 import { escapeXml, framedPicture, type Picture } from "./picture";
 import { X_TITLES } from "./x_axis";
@@ -11,10 +12,17 @@ const LEGEND_MAX = 40;
 const LEGEND_LINE = 18;
 const LEGEND_COLUMN = 190;
 
+/** What a chart says beside its curves. */
+export interface Explanation {
+  /** The name and the ends of the scale of colours. */
+  scale?: { title: string; low: string; high: string } | undefined;
+  note?: string | undefined;
+}
+
 type Place = readonly [x: number, y: number];
 
 /** The picture of the part of a chart that is in sight, without its hidden curves. */
-export function curvePicture(plot: uPlot, drawing: Drawing, title: string): Picture {
+export function curvePicture(plot: uPlot, drawing: Drawing, title: string, explanation: Explanation = {}): Picture {
   const { curves, layers, colours } = drawing;
   const ratio = devicePixelRatio;
   const [left, top, width, height] = [plot.bbox.left, plot.bbox.top, plot.bbox.width, plot.bbox.height].map((size) => size / ratio) as [number, number, number, number];
@@ -44,10 +52,10 @@ export function curvePicture(plot: uPlot, drawing: Drawing, title: string): Pict
   });
   const labels = endLabels(plot, curves, isShown).map(({ text, x, y }) =>
     `<text x="${x.toFixed(1)}" y="${(y + 4).toFixed(1)}" fill="${colours.text}" stroke="${colours.back}" stroke-width="3" paint-order="stroke">${escapeXml(text)}</text>`);
-  const legend = legendOf(drawing, isShown, plot.width);
+  const legend = legendOf(drawing, isShown, plot.width, explanation);
   const box = { left, top, width, height };
   const content = `<svg x="0" y="28" width="${plot.width}" height="${plot.height + legend.height}" font-size="12">`
-    + `<clipPath id="inside"><rect x="${left}" y="${top - 4}" width="${width}" height="${height + 8}"/></clipPath>`
+    + `<clipPath id="inside"><rect x="${left - 4}" y="${top - 4}" width="${width + 8}" height="${height + 8}"/></clipPath>`
     + axesOf(plot, drawing, box)
     + `<g clip-path="url(#inside)">${bands.join("")}${lines.join("")}</g>${labels.join("")}`
     + `<g transform="translate(0 ${plot.height})">${legend.text}</g></svg>`;
@@ -80,7 +88,7 @@ function axesOf(plot: uPlot, drawing: Drawing, { left, top, width, height }: Box
     + text(14, middle, yLabel, `text-anchor="middle" transform="rotate(-90 14 ${middle.toFixed(1)})"`);
 }
 
-function legendOf({ curves, colours }: Drawing, isShown: (n: number) => boolean, width: number): { text: string; height: number } {
+function legendOf({ curves, colours }: Drawing, isShown: (n: number) => boolean, width: number, { scale, note }: Explanation): { text: string; height: number } {
   const shown = curves.flatMap((curve, n) => (isShown(n) ? [{ curve, n }] : []));
   const columns = Math.max(1, Math.floor(width / LEGEND_COLUMN));
   const entries = shown.slice(0, LEGEND_MAX).map(({ curve, n }, place) => {
@@ -88,12 +96,27 @@ function legendOf({ curves, colours }: Drawing, isShown: (n: number) => boolean,
     const dashes = dashesOf(curve, n).join(" ");
     const colour = colourOf(curve, n, colours.isDark);
     const label = curve.label.length > 26 ? `${curve.label.slice(0, 25)}…` : curve.label;
-    return `<path d="M${x} ${y}h18" stroke="${colour}" stroke-width="3"${dashes && ` stroke-dasharray="${dashes}"`}/><text x="${x + 24}" y="${y + 4}" fill="${colours.text}">${escapeXml(label)}</text>`;
+    const name = `<text x="${x + 24}" y="${y + 4}" fill="${colours.text}">${escapeXml(label)}</text>`;
+    if (curve.kind === "points") return `<circle cx="${x + 9}" cy="${y}" r="3.5" fill="${colour}"/>${name}`;
+    return `<path d="M${x} ${y}h18" stroke="${colour}" stroke-width="3"${dashes && ` stroke-dasharray="${dashes}"`}/>${name}`;
   });
   const rows = Math.ceil(entries.length / columns);
   const more = shown.length - entries.length;
+  let below = rows + (more > 0 ? 1 : 0);
+  const line = (text: string, x: number) => `<text x="${x}" y="${16 + below * LEGEND_LINE}" fill="${colours.quiet}">${escapeXml(text)}</text>`;
+  let explained = "";
+  if (scale) {
+    const begin = 8 + 7 * (scale.title.length + scale.low.length + 3);
+    const steps = Array.from({ length: 24 }, (_, n) => `<rect x="${begin + 6 * n}" y="${7 + below * LEGEND_LINE}" width="6.5" height="10" fill="${scaleColour(n / 23, colours.isDark)}"/>`);
+    explained += line(`${scale.title}: ${scale.low}`, 8) + steps.join("") + line(scale.high, begin + 152);
+    below += 1;
+  }
+  if (note) {
+    explained += line(note, 8);
+    below += 1;
+  }
   const rest = more > 0 ? `<text x="8" y="${16 + rows * LEGEND_LINE}" fill="${colours.quiet}">and ${more} more</text>` : "";
-  return { text: entries.join("") + rest, height: (rows + (more > 0 ? 1 : 0)) * LEGEND_LINE + 8 };
+  return { text: entries.join("") + rest + explained, height: below * LEGEND_LINE + 8 };
 }
 
 function pathOf(places: readonly Place[]): string {

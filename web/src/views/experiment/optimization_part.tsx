@@ -101,7 +101,7 @@ function courseCurves({ experiment, trials }: LoadedSearch, course: SearchCourse
   const subjectAt = (x: number): PointSubject | undefined => {
     const trial = known.get(course.trials.get(x)?.id ?? -1);
     if (!trial) return undefined;
-    const facts = [["state", trial.state], ...(trial.cost ? [["cost", dollarsText(trial.cost)] as const] : []), ...factsOf(flatten(trial.hparams), names)] as const;
+    const facts = [["state", trial.condition], ...(trial.cost ? [["cost", dollarsText(trial.cost)] as const] : []), ...factsOf(flatten(trial.hparams), names)] as const;
     return { label: `trial ${trial.id}`, href: href("trials", trial.id), facts };
   };
   const of = areSeveral ? ` of experiment ${experiment.id}` : "";

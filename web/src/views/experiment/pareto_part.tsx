@@ -58,7 +58,7 @@ function Front({ experiment, trials, expense }: { experiment: ExperimentWhole; t
   const at = new Map(placed.map((one) => [one.x, one.trial]));
   const subjectAt = (x: number): PointSubject | undefined => {
     const trial = at.get(x);
-    return trial && { label: `trial ${trial.id}`, href: href("trials", trial.id), facts: [["state", trial.state] as Fact, ...factsOf(flatten(trial.hparams), names)] };
+    return trial && { label: `trial ${trial.id}`, href: href("trials", trial.id), facts: [["state", trial.condition] as Fact, ...factsOf(flatten(trial.hparams), names)] };
   };
   const toPoints = (some: Placed[]): Curve["points"] => some.map(({ x, y }) => [x, y]);
   const curves: Curve[] = [
