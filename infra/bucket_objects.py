@@ -125,6 +125,23 @@ def choose_versions(
     return list(chosen.values())
 
 
+def choose_newest(
+    versions: Iterable[ObjectVersion], moment: datetime | None
+) -> list[ObjectVersion]:
+    """Return the version of each key that was current at `moment`, or the newest without `moment`.
+
+    Keys that did not exist at `moment` are left out.
+    """
+    chosen: dict[str, ObjectVersion] = {}
+    for found in versions:
+        if moment is not None and not found.was_current(moment):
+            continue
+        before = chosen.get(found.key)
+        if before is None or _age(found) > _age(before):
+            chosen[found.key] = found
+    return list(chosen.values())
+
+
 def _age(found: ObjectVersion) -> tuple[bool, float]:
     """Return a sort key: older versions first, and versions without a time last."""
     return found.created is None, found.created.timestamp() if found.created else 0.0

@@ -21,11 +21,28 @@ from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records,
 from control_plane.engine.engine import Engine
 from control_plane.state.row_ranges import read_rows
 from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.file_patterns import matches_any
-from infra.bucket_objects import Buckets, NoBucket, ObjectVersion, choose_versions
+from infra.bucket_objects import (
+    Buckets,
+    NoBucket,
+    ObjectVersion,
+    choose_newest,
+    choose_versions,
+    copy_all,
+)
 from infra.restoration import FilesReport
 
 _AT_ONCE: Final = 8
+EVENT_FILES: Final = f"{TENSORBOARD_FOLDER}/"
+
+
+def list_undeleted(engine: Engine) -> Iterator[ExperimentState]:
+    """Yield the states of all experiments that are not deleted. Raise TableError."""
+    for row in read_rows(engine.table, LISTING):
+        experiment = engine.read_state(addresses.experiment(int(row.key.sort)))
+        if isinstance(experiment, ExperimentState) and experiment.status is not Status.DELETED:
+            yield experiment
 
 
 def list_own_checkpoints(
@@ -37,13 +54,10 @@ def list_own_checkpoints(
     experiments with a `checkpoint_storage` of their own are left out. With `only_unended`, ended
     experiments are left out, too. Raise TableError.
     """
-    for row in read_rows(engine.table, LISTING):
-        address = addresses.experiment(int(row.key.sort))
-        experiment = engine.read_state(address)
-        if not isinstance(experiment, ExperimentState) or experiment.status is Status.DELETED:
-            continue
+    for experiment in list_undeleted(engine):
         if only_unended and experiment.status.is_final:
             continue
+        address = addresses.experiment(experiment.experiment_id)
         definition = engine.read_part(address, "definition")
         if not isinstance(definition, Definition):
             continue
@@ -95,6 +109,33 @@ def restore_files(
             folder for folder, (_, is_whole) in zip(folders, outcomes, strict=True) if not is_whole
         ),
     )
+
+
+def restore_event_files(
+    buckets: Buckets, engine: Engine, bucket: str, copy: str, moment: datetime | None = None
+) -> int:
+    """Restore the missing TensorBoard files of undeleted experiments, and return the number.
+
+    Without `moment`, the newest content is restored, because trials write these files again.
+    Existing files stay. Raise NoBucket without `bucket`, TableError and the errors of the cloud.
+    """
+    undeleted = {str(experiment.experiment_id) for experiment in list_undeleted(engine)}
+    present = {item.key for item in buckets.objects(bucket, EVENT_FILES)}
+    restored = 0
+    for source in filter(None, (bucket, copy)):
+        try:
+            chosen = choose_newest(buckets.versions(source, EVENT_FILES), moment)
+        except NoBucket:
+            continue
+        lost = [
+            found
+            for found in chosen
+            if found.key not in present and found.key.split("/")[1] in undeleted
+        ]
+        copy_all(buckets, source, lost, bucket)
+        present.update(found.key for found in lost)
+        restored += len(lost)
+    return restored
 
 
 @dataclass(frozen=True)

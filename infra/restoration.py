@@ -61,7 +61,7 @@ class ObjectsReport:
     checkpoints: FilesReport
     """The checkpoints that the state names."""
     objects: int
-    """The restored objects of code, logs and metrics."""
+    """The restored objects of code, logs, metrics and TensorBoard files."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ from control_plane.engine.engine import Engine
 from control_plane.state.table import StateTable, TableError
 from detcloud.shared.plurals import count_text
 from infra.bucket_objects import Buckets, NoBucket, ObjectsCopied, copy_lost, copy_objects
-from infra.checkpoint_files import list_own_checkpoints, restore_files
+from infra.checkpoint_files import list_own_checkpoints, restore_event_files, restore_files
 from infra.restoration import FilesReport, ObjectsReport, RestoreFailed, Steps
 from lambdas.clock import now_ms
 
@@ -44,6 +44,9 @@ def restore_objects(
             restored = _restore_plain(buckets, names, moment, steps)
         with steps.step(f"restoring the files of checkpoints in {names.checkpoints}"):
             files = _restore_checkpoints(buckets, names, table, moment)
+        with steps.step(f"restoring the TensorBoard files in {names.checkpoints}"):
+            copy, engine = names.copies.get("checkpoints", ""), Engine(table, now_ms)
+            restored += restore_event_files(buckets, engine, names.checkpoints, copy, moment)
     except NoBucket as error:
         raise _missing(error) from None
     except TableError as error:

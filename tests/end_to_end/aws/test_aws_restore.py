@@ -2,7 +2,6 @@
 
 import time
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,29 +152,36 @@ def pause(person: Laptop, cluster: Deployment, experiment: int) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_cluster_continues_after_lost_files_and_a_lost_bucket(
-    company: Account, tmp_path: Path
-) -> None:
+def test_experiment_continues_after_the_loss_of_its_files(company: Account, tmp_path: Path) -> None:
+    """Somebody deletes all files, and the versions of the bucket bring them back."""
     team = stack(company, "files", POOLS)
-    s3, bucket = team.aws.client("s3"), team.outputs["checkpoints"]
     person = Laptop(tmp_path / "home", DETCLOUD_URL=team.url, DETCLOUD_TOKEN=team.token)
-    create_slowly = partial(create, person, 6, tmp_path, batch_seconds=0.15)
     with running(team) as cluster:
         wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
-        # Somebody deletes all files, and the versions of the bucket bring them back.
-        kept = create_slowly()
+        kept = create(person, 6, tmp_path, batch_seconds=0.15)
         first_checkpoint(cluster, kept)
         stored = pause(person, cluster, kept)
         for key in stored:
-            s3.delete_object(Bucket=bucket, Key=key)
+            team.aws.client("s3").delete_object(Bucket=team.outputs["checkpoints"], Key=key)
         report = restore_objects(team)
-        assert (report.files, report.lost) == (len(stored), ())
+        assert report.files
+        assert report.lost == ()
+        # Files of checkpoints, and the trial's TensorBoard files.
         assert sorted(cluster.stored_checkpoints()) == stored
         person.run("experiment", "activate", kept)
         assert wait_for(cluster, person, kept)["restarts"] == 0
+        wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
 
-        # The bucket is lost with all versions, and there is no copy.
-        gone = create_slowly(settings=("max_restarts=0",))
+
+@pytest.mark.nightly
+def test_cluster_continues_after_the_loss_of_a_bucket(company: Account, tmp_path: Path) -> None:
+    """Without a copy, the lost checkpoints are named, and other experiments run."""
+    team = stack(company, "bucket", POOLS)
+    s3, bucket = team.aws.client("s3"), team.outputs["checkpoints"]
+    person = Laptop(tmp_path / "home", DETCLOUD_URL=team.url, DETCLOUD_TOKEN=team.token)
+    with running(team) as cluster:
+        wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
+        gone = create(person, 6, tmp_path, batch_seconds=0.15, settings=("max_restarts=0",))
         first_checkpoint(cluster, gone)
         pause(person, cluster, gone)
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):

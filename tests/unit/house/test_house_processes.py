@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,16 @@ def test_earlier_process_is_not_killed(tmp_path: Path) -> None:
             pass
         assert earlier.poll() is None
         earlier.kill()
+
+
+def test_process_of_another_run_is_not_killed(tmp_path: Path) -> None:
+    """Pytest numbers the folders of runs, so that the name of a folder may begin like another."""
+    environment = {"HOME": str(tmp_path / "pytest-96" / "home")}
+    with no_process_left(tmp_path / "pytest-9", seconds=0.0):
+        left = subprocess.check_output(LEAVER, env=environment, timeout=PROCESS_SECONDS_MAX)
+    process = read_process(int(left))
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
 
 
 def guard(folder: Path, leave_process: Callable[[], int]) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
 from control_plane.state.table import Expect, Key, Put
 from infra.bucket_objects import NoBucket, copy_lost
-from infra.checkpoint_files import list_own_checkpoints, restore_files
+from infra.checkpoint_files import list_own_checkpoints, restore_event_files, restore_files
 from infra.gcp.object_copies import GcsBuckets
 from infra.restoration import FilesReport
 from tests.emulators.google_buckets import GoogleBuckets
@@ -155,6 +155,19 @@ def test_other_stores_of_experiments_are_left_out(bench: Bench) -> None:
     body = kind.encode_part("definition", replace(definition, config=stored))
     bench.cluster.table.commit((Put(row.key, row.revision, body, Expect.ANYTHING),))
     assert list(list_own_checkpoints(bench.cluster.engine)) == []
+
+
+def test_deleted_event_files_of_undeleted_experiments_come_back(bench: Bench) -> None:
+    own, foreign = "tensorboard/1/1/events", "tensorboard/2/9/events"
+    for name, content in ((own, b"first"), (own, b"newer"), (foreign, b"of a deleted one")):
+        bench.google.write(BUCKET, name, content)
+    for name in (own, foreign):
+        bench.google.delete(BUCKET, name)
+    buckets, engine = GcsBuckets(bench.google), bench.cluster.engine
+    assert restore_event_files(buckets, engine, BUCKET, "") == 1
+    assert bench.files()[own] == b"newer"
+    assert foreign not in bench.files()
+    assert restore_event_files(buckets, engine, BUCKET, COPY) == 0
 
 
 def test_missing_bucket_is_an_error(bench: Bench) -> None:

@@ -93,7 +93,7 @@ def _restore_objects(cloud: DeployableCloud, arguments: Namespace) -> int:
     flags = [f"--time={arguments.time}"] if arguments.time else []
     _, report = run_deployment("objects", cloud, arguments, *flags)
     found = report["checkpoints"]
-    print(f"code, logs and metrics: {count_text(report['objects'], 'object')} restored")
+    print(f"code, logs, metrics, events: {count_text(report['objects'], 'object')} restored")
     restored = f"{len(found['restored'])} restored ({count_text(found['files'], 'file')})"
     print(f"checkpoints: {found['intact']} intact, {restored}, {len(found['lost'])} lost")
     for folder in found["lost"]:

@@ -121,7 +121,7 @@ def test_lost_objects_are_restored_without_a_question(detcloud: Detcloud, child:
     assert done.code == 0
     assert [(words[0], words[-1]) for words in child.calls] == [("objects", f"--time={MOMENT}")]
     assert done.out == (
-        "code, logs and metrics: 1 object restored\n"
+        "code, logs, metrics, events: 1 object restored\n"
         "checkpoints: 3 intact, 1 restored (2 files), 0 lost\n"
     )
 
