@@ -157,6 +157,25 @@ def test_plane_of_two_hyperparameters_links_to_trials(browser: Browser) -> None:
     browser.see(re.compile("Trial"))
 
 
+def test_charts_of_hyperparameters_compare_a_chosen_length(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    rungs = laptop.json("experiment", "rungs", 1)["brackets"][0]["rungs"]
+    browser.go("experiments/1/hyperparameters?plane=contours", "tiny")
+    choice = window.get_by_label("Compare trials at")
+    # All four trials have a result at 2 batches, and the promoted trials at 4.
+    assert choice.input_value() == "2"
+    plane = window.get_by_role("region", name="two hyperparameters").locator(".plane")
+    assert plane.get_by_role("link").count() == 4
+    window.get_by_role("note").get_by_text("needs 20 trials").wait_for()
+    choice.select_option("4")
+    best = window.locator(".tools").get_by_text("at 4 batches:")
+    best.wait_for()
+    assert best.get_by_role("link").inner_text() == f"trial {rungs[1]['trials'][0]['id']}"
+    assert "at=4" in browser.address()
+
+
 def test_range_on_an_axis_keeps_trials_by_mouse_and_by_keyboard(
     laptop: Laptop, browser: Browser
 ) -> None:
