@@ -264,6 +264,8 @@ class TrialValidationReported:
     """The time metric, if the search has one."""
     missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the search cannot continue without the metric. "": the search can continue."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The other metrics of the validation by name, if its searcher metric is the trial's best."""
 
 
 @dataclass(frozen=True, slots=True)
