@@ -300,12 +300,12 @@ def _hparam_condition(term: Term) -> Callable[[object], bool]:
         number = term.values[0].to_number(f"{term.key}{term.operator}0.01")
         end: Literal["min", "max"] = "min" if term.operator in ("<", "<=") else "max"
         return lambda found: any(
-            compare(one, number) for one in _compared(found, end) if _is_number(one)
+            compare(one, number) for one in _compared_values(found, end) if _is_number(one)
         )
     return lambda found: any(_equals(found, value) for value in term.values)
 
 
-def _compared(found: object, end: Literal["min", "max"]) -> list[object]:
+def _compared_values(found: object, end: Literal["min", "max"]) -> list[object]:
     """Return the values of a hyperparameter that decide a comparison: the constant, the choices, or
     the named end of the range.
     """

@@ -25,7 +25,7 @@ VALUES = RowType(
     meaning="The hyperparameters and metrics that lists of experiments show and sort by.",
     record="control_plane.actors.experiment.values:ExperimentValues",
     writers=("actors.experiment.values", "actors.experiment.deletion"),
-    readers=("queries.experiment_values",),
+    readers=("queries.listed_facts",),
 )
 METADATA_TERM = RowType(
     name="metadata term",

@@ -103,7 +103,7 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     write_metadata_rows(state.experiment_id, metadata, {}, context)
     for name in ("definition", "settings", "generator"):
         context.write_part(name, None)
-    for partition in (LISTING, VALUES):
+    for partition in (LISTING, VALUES) if state.has_values_row else (LISTING,):
         context.write_row(partition, listing_sort_key(state.experiment_id), None)
     context.add_reason("deleted")
     return evolve(state, status=Status.DELETED, name="", message="")

@@ -170,6 +170,8 @@ class ExperimentState:
     """The other metrics of the validation with the best metric, by name. Empty if this validation
     was discarded: the metrics of the next best validation are not known.
     """
+    has_values_row: bool = False
+    """Whether the experiment has a values row (values.py)."""
 
     @property
     def title(self) -> str:

@@ -47,6 +47,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         listing_has_figures=message.listing_has_figures,
         listing_has_failures=message.listing_has_failures,
         has_growing_id_blocks=message.has_growing_id_blocks,
+        has_values_row=message.has_values_row,
     )
     definition = Definition(
         plan=message.plan,

@@ -16,7 +16,6 @@ from control_plane.actors.experiment.state import (
     definition_of,
     listing_sort_key,
 )
-from control_plane.actors.records import JobKind
 from control_plane.actors.step import StepContext
 from control_plane.rows import experiment_rows
 from control_plane.searchers.space import Categorical, Const, Double, Group, Int, Leaf, Log
@@ -51,8 +50,8 @@ NO_VALUES = ExperimentValues({}, {})
 
 
 def write_values_row(state: ExperimentState, context: StepContext) -> None:
-    """Write the experiment's values row. Nothing is written for commands, notebooks and shells."""
-    if state.kind is not JobKind.EXPERIMENT:
+    """Write the experiment's values row, if the experiment has one (`has_values_row`)."""
+    if not state.has_values_row:
         return
     row: dict[str, object] = {"hparams": listed_hparams(definition_of(context))}
     if metrics := listed_metrics(state):

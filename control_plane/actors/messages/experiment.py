@@ -83,6 +83,10 @@ class ExperimentSubmitted:
     """Whether the experiment's listing row says if a trial has failed (experiment/listing.py).
     False for experiments of older releases.
     """
+    has_values_row: bool = False
+    """Whether the experiment has a values row (experiment/values.py). False for experiments of
+    older releases.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def test_values_are_read_in_few_calls(ran: Cluster) -> None:
         with recorded_table(ran) as table:
             ask(ran, sort=sort, columns=["metric:loss", "hparam:lr"])
         calls[sort] = table.calls["query"], table.calls["get_many"]
-    # Columns need no calls. The order needs the values rows and the state of the running experiment.
+    # Columns need no calls. The order needs the values rows and the state of a running experiment.
     queries, lookups = calls["name"]
     assert calls["metric:loss"] == (queries, lookups + 2)
 
