@@ -46,7 +46,7 @@ export function ColumnChoice({ shown, experiments, onChange }: Props) {
   const toggle = (key: string, isShown: boolean) =>
     onChange(sortKeys(isShown ? [...shown, key] : shown.filter((one) => one !== key)));
   return (
-    <details class="menu" onToggle={offer}>
+    <details class="panel" onToggle={offer}>
       <summary>Columns</summary>
       <div class="tools" role="group" aria-label="Columns">
         {[...COLUMNS.map(({ key, title }) => [key, title] as const), ...values.map((key) => [key, key] as const)].map(([key, title]) => (

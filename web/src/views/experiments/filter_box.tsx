@@ -72,7 +72,7 @@ export function FilterBox({ text, error }: { text: string; error: Error | undefi
 
 function FilterHelp() {
   return (
-    <details class="menu">
+    <details class="panel">
       <summary>Filter help</summary>
       <dl class="facts">
         {EXAMPLES.map(([example, meaning]) => [<dt key={example}><code>{example}</code></dt>, <dd key={meaning}>{meaning}</dd>])}

@@ -46,7 +46,7 @@ export function SavedViews({ current, onOpen }: Props) {
   }
 
   return (
-    <details class="menu" onToggle={(event) => event.currentTarget.open && void load()}>
+    <details class="panel" onToggle={(event) => event.currentTarget.open && void load()}>
       <summary>{active ? `View: ${active.name}` : "Views"}</summary>
       {error && <p class="failure" role="alert">{error}</p>}
       {views?.length === 0 && <p class="quiet">No saved views yet.</p>}
@@ -80,7 +80,7 @@ function SaveDialog({ views, save, onClose }: SaveProps) {
   const isKnown = views.some((view) => view.name === name.trim());
   return (
     <FormDialog title="Save view" action={isKnown ? "Replace" : "Save"} submit={() => save(name.trim(), shared)} onClose={onClose}>
-      <label>Name <input class="wide" required maxLength={64} pattern="[^/.][^/]*" title="no / and no dot at the start" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
+      <label>Name <input class="wide" required maxLength={64} pattern="[^\/.][^\/]*" title="no / and no dot at the start" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
       <label><input type="checkbox" checked={shared} onChange={(event) => setShared(event.currentTarget.checked)} /> Show this view to all users of the cluster</label>
       <p class="quiet">A view keeps the filter, the columns, the order and the grouping.{isKnown ? " Your view with this name is replaced." : ""}</p>
     </FormDialog>
