@@ -4,13 +4,14 @@ Measured are the first view, answers and blocked threads of views, growing curve
 of an idle page. The page is built by `make page`, and the server is the real process.
 """
 
+import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from math import ceil
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from bench.figures import Row, Scale, at_least, at_most, progress, row_without_value
 from bench.page_filling import fill_cluster
@@ -18,6 +19,7 @@ from bench.page_growth import GROUP, growing_trials
 from bench.page_window import PageWindow, open_page
 from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, PROFILED_RANK, FilledTable, answer
 from bench.serving import serve_home
+from bench.table_filling import METRICS, fill_experiments
 from control_plane.query_limits import DEFAULT_LIMITS
 from local_cluster.home import HomeFolder
 
@@ -38,6 +40,7 @@ def page(scale: Scale) -> Iterator[Row]:
         home = HomeFolder(Path(folder) / "home")
         filled = fill_cluster(home, scale)
         yield from page_figures(home, filled, scale)
+        yield from _experiment_table(HomeFolder(Path(folder) / "table"), scale)
         yield from _growing_curves(HomeFolder(Path(folder) / "growing"), scale)
 
 
@@ -153,6 +156,29 @@ def _ask_again(url: str, token: str, paths: list[str], answers: int) -> tuple[li
     connection.close()
     times = sorted(one.milliseconds for one in found)
     return times, max((one.size for one in found), default=0) / 1000
+
+
+def _experiment_table(home: HomeFolder, scale: Scale) -> Iterator[Row]:
+    """Yield rows for the table of ended experiments with three columns of metrics.
+
+    The table is sorted by a metric, and also filtered by a metric and a hyperparameter.
+    """
+    count = scale.page_experiments
+    with progress(f"{count:,} ended experiments"):
+        fill_experiments(home, count)
+    token = home.load_or_create_secret("token")
+    keys = ["name", "curve", *(f"metric:{name}" for name in METRICS)]
+    columns = urlencode({"columns": json.dumps(keys)})
+    selector = "table[aria-label=experiments] tbody tr"
+    what = f"{count:,} experiments, {len(METRICS)} metrics"
+    sort = f"sort=metric:{METRICS[1]}"
+    query = urlencode({"filter": f"metric:{METRICS[0]}<0.5 lr>0.5"})
+    with serve_home(home) as url, open_page(url, token) as window:
+        for name, address in (
+            (f"{what}, by a metric", f"experiments?{columns}&{sort}"),
+            (f"{what}, filtered", f"experiments?{columns}&{sort}&{query}"),
+        ):
+            yield from _measure_view(window, url, token, (name, address, selector), scale)
 
 
 def _growing_curves(home: HomeFolder, scale: Scale) -> Iterator[Row]:

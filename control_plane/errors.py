@@ -32,6 +32,8 @@ class Detail:
     """The line in the configuration file, from 1. None if the line is unknown."""
     hint: str | None = None
     """The advice to the user, or None."""
+    column: int | None = None
+    """The character of a text, such as a filter, from 1. None if the character is unknown."""
 
 
 class RequestError(Exception):

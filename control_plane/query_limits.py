@@ -11,7 +11,7 @@ class QueryLimits:
     """The most experiments that are counted for projects, the newest first. Each costs one row of
     the list.
     """
-    listed_experiments_max: int = 5_000
+    listed_experiments_max: int = 20_000
     """The most rows of the list of experiments that a request reads."""
     looked_up_experiments_max: int = 1_000
     """The most experiments that a request reads by key: experiments with a metadata term, and

@@ -7,6 +7,7 @@ of lines are described in docs/trial-directory.md and docs/agent-protocol.md.
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -45,6 +46,10 @@ NOTICE_CHARACTERS_MAX = 200
 """The characters of an interruption notice that are kept."""
 NAMES_CHARACTERS_MAX = 400
 """The characters of metric names and values that an error quotes."""
+VALUES_MAX = 16
+"""The most metrics of a validation, besides the searcher metric, that lists of experiments show."""
+VALUE_NAME_CHARACTERS_MAX = 100
+"""The most characters of the name of such a metric."""
 METADATA_BYTES_MAX = 16 * 1024
 """The size up to which metadata are stored. Longer metadata of checkpoints stay in their files."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -152,11 +157,29 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
     steps = _parse_count(report.line["steps_completed"])
     if context.time_metric:
         timed = _to_timed_validation(report.epoch, steps, metrics, context)
-        return replace(timed, nodes=context.nodes)
+        values = {} if timed.metric is None else _other_values(metrics, context.metric)
+        return replace(timed, nodes=context.nodes, values=values)
     if context.metric not in metrics:
         return None
     metric = _parse_metric(metrics[context.metric])
-    return ValidationReported(report.epoch, steps, metric, nodes=context.nodes)
+    values = _other_values(metrics, context.metric)
+    return ValidationReported(report.epoch, steps, metric, nodes=context.nodes, values=values)
+
+
+def _other_values(metrics: Mapping[str, object], searcher_metric: str) -> dict[str, float]:
+    """Return the first VALUES_MAX finite numbers by name, without the searcher metric.
+
+    Names longer than VALUE_NAME_CHARACTERS_MAX are left out.
+    """
+    values: dict[str, float] = {}
+    for name in sorted(metrics.keys() - {searcher_metric}):
+        if len(values) == VALUES_MAX:
+            break
+        with suppress(ValueError, OverflowError):
+            number = _parse_number(metrics[name])
+            if len(name) <= VALUE_NAME_CHARACTERS_MAX:
+                values[name] = number
+    return values
 
 
 def _to_timed_validation(

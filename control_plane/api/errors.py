@@ -50,13 +50,15 @@ class DetailAnswer(Answer):
     """A single problem of a request.
 
     `path` is the wrong field or parameter, or "" for the whole request. `line` is the line in the
-    sent configuration. An unknown `line` and a missing `hint` are left out.
+    sent configuration, `column` the character in a sent filter. An unknown `line` or `column` and a
+    missing `hint` are left out.
     """
 
     path: str
     message: str
     line: int | None = None
     hint: str | None = None
+    column: int | None = None
 
 
 class ErrorFields(Answer):

@@ -29,6 +29,7 @@ from control_plane.engine.head import PARTS
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.conditions import ExperimentCondition
+from control_plane.queries.experiment_columns import Column, ListedValue, values_of
 from control_plane.queries.job_counts import experiment_conditions
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.queries.single_run import SingleRun, read_single_runs
@@ -113,6 +114,7 @@ class Experiment(Answer):
     code_sha256: str
     search_method: MethodView | None = None
     run: SingleRun | None = None
+    values: dict[str, ListedValue] = {}
 
 
 class ExperimentWithConfig(Experiment):
@@ -152,10 +154,13 @@ def describe_experiment(
     return Experiment(**fields, warnings=list(warnings))
 
 
-def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> list[Experiment]:
+def describe_experiments(
+    services: Services, experiment_ids: Sequence[int], columns: Sequence[Column] = ()
+) -> list[Experiment]:
     """Return experiments in the order of the ids. Skip missing and deleted experiments.
 
-    The rows of all experiments are read together, in a few calls.
+    The rows of all experiments are read together, in a few calls. The field `values` has the values
+    of the `columns`, which cost no further reads.
     """
     keys = [Key(addresses.experiment(number), f"{PARTS}settings") for number in experiment_ids]
     loaded, rows = services.experiments.read_experiments(experiment_ids, keys)
@@ -166,8 +171,8 @@ def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> l
     for (pair, row), run in zip(existing, runs, strict=True):
         settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
         condition = conditions[pair[0].experiment_id]
-        fields = _fields(services, *pair, settings)
-        answers.append(Experiment(**fields, condition=condition, run=run))
+        fields, values = _fields(services, *pair, settings), values_of(*pair, columns)
+        answers.append(Experiment(**fields, condition=condition, run=run, values=values))
     return answers
 
 

@@ -4,31 +4,30 @@ Each request reads a bounded number of rows. In id order, a page that reaches th
 and its cursor continues there. Other orders must read all experiments that they sort. They sort the
 newest experiments only and report the id below which no experiment was read.
 
-The list's rows hold the sorted values. Three of them are the figures: the best metric, the progress
-and the cost. The figures of a running experiment, or of an experiment that an older release
-created, are read from the experiment's own row instead.
+The listing rows decide most filters and orders. Figures, metrics and hyperparameters are read as
+`listed_facts.py` describes.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
 
-from control_plane.actors import addresses
 from control_plane.actors.experiment.listing import ListingRow, decode_listings
-from control_plane.actors.experiment.state import LISTING, ExperimentState
+from control_plane.actors.experiment.state import LISTING
 from control_plane.actors.metadata_terms import metadata_partition
 from control_plane.actors.records import JobKind
-from control_plane.engine.actor_types import actor_type_at
-from control_plane.engine.head import HEAD, decode_head
 from control_plane.errors import invalid
 from control_plane.queries.experiment import Experiment, describe_experiments
+from control_plane.queries.experiment_columns import Column, parse_column
+from control_plane.queries.experiment_terms import Conditions
+from control_plane.queries.listed_facts import Facts, ListEntry, Need, read_facts
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.state_filter import StateFilter, parse_experiment_states
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, StateTable
 
-Sort = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
+SortField = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
+Sort = SortField | Column
 Order = Literal["asc", "desc"]
 
 # The most rows of the list that a query reads.
@@ -37,8 +36,24 @@ _FIRST, _LAST = " ", "\x7f"
 ALL_KINDS = "all"
 # Ids increase with the time of submission, so that the rows are already in both orders.
 _BY_ID = ("id", "submitted")
-# The sort orders by a figure of a row, and the field of that figure.
+# The sort orders by a figure, and the field of `Facts` with the figure.
 _FIGURES = {"metric": "metric", "progress": "progress", "cost": "cost_micros"}
+_COLUMN_NEEDS: dict[str, Need] = {"metric": "metrics", "hparam": "hparams"}
+_NO_FACTS = Facts()
+
+
+class TableForm(NamedTuple):
+    """The order and the columns of a list."""
+
+    sort: Sort = "id"
+    """The sorted field or column. `submitted` is the order of ids."""
+    order: Order = "desc"
+    columns: tuple[Column, ...] = ()
+    """The columns in the field `values` of each experiment."""
+
+
+_Match = Callable[[str, ListingRow], bool]
+"""A predicate on the sort key and the listing row of an experiment."""
 
 
 class ExperimentPage(Page[Experiment]):
@@ -71,27 +86,36 @@ class ExperimentFilter:
     """The allowed job kinds, separated by commas, or `all`."""
     has_failed_trials: bool | None = None
     """Whether a trial of the experiment has failed."""
-
-
-class _Entry(NamedTuple):
-    """An experiment of the list."""
-
-    sort: str
-    """The sort key of the row, which holds the experiment's id."""
-    row: ListingRow
+    conditions: Conditions = field(default_factory=Conditions)
+    """The conditions of the filter's text."""
 
     @property
-    def experiment_id(self) -> int:
-        """The experiment's id."""
-        return int(self.sort)
+    def all_terms(self) -> tuple[str, ...]:
+        """The metadata terms of the parameters and of the text, each once."""
+        return tuple(dict.fromkeys((*self.terms, *self.conditions.metadata)))
+
+
+def parse_sort(text: str) -> Sort:
+    """Parse the name of a sorted field, or a column like `metric:loss`.
+
+    Raises:
+        RequestError: invalid, for another text.
+    """
+    for name in get_args(SortField):
+        if text == name:
+            field_name: SortField = name
+            return field_name
+    if ":" in text:
+        return parse_column(text, "sort")
+    known = ", ".join(get_args(SortField))
+    raise invalid("sort", f"{text!a:.80} is not an order; expected {known}, or metric:NAME")
 
 
 def list_experiments(
     services: Services,
     page: PageRequest,
     shown: ExperimentFilter,
-    sort: Sort = "id",
-    order: Order = "desc",
+    form: TableForm,
 ) -> ExperimentPage:
     """Return a page of the experiments that match the filter.
 
@@ -103,87 +127,115 @@ def list_experiments(
         services: the services that read the list.
         page: the request.
         shown: the conditions.
-        sort: the column. `submitted` is the order of ids.
-        order: ascending or descending.
+        form: the order and the columns.
 
     Raises:
         RequestError: invalid, for an unknown state or kind, or a cursor of another list or order.
     """
     states = parse_experiment_states(shown.states)
     is_shown = _predicate(shown, states)
+    sort, order, columns = form
     if sort in _BY_ID:
-        entries, cursor = _read_page(services, shown, is_shown, page, order == "desc")
-        items = _matching_items(services, entries, shown, states)
+        read_page = _read_page_by_facts if shown.conditions.facts else _read_page
+        entries, cursor = read_page(services, shown, is_shown, page, order == "desc")
+        items = _matching_items(services, entries, shown, states, columns)
         return ExperimentPage(items=items, next_cursor=cursor)
-    name = f"experiments {sort} {order}"
+    name = f"experiments {sort.text if isinstance(sort, Column) else sort} {order}"
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
     entries, left_out_before = _read_newest(services, shown, is_shown)
-    if len(sortable := _limit_states_to_read(services, entries, sort)) < len(entries):
-        entries, left_out_before = sortable, sortable[-1].experiment_id
-    entries = _sort_entries(services, entries, sort, order)
+    needs = shown.conditions.needs | _sort_needs(sort)
+    facts = read_facts(services, entries, needs) if needs else [_NO_FACTS] * len(entries)
+    if len(facts) < len(entries):
+        left_out_before = entries[len(facts) - 1].experiment_id
+    matching = _matching(entries, facts, shown.conditions)
+    entries = _sort_entries(matching, sort, order)
     end = first + page.limit
     return ExperimentPage(
-        items=_matching_items(services, entries[first:end], shown, states),
+        items=_matching_items(services, entries[first:end], shown, states, columns),
         next_cursor=encode_cursor(name, (end,)) if end < len(entries) else None,
         left_out_before=left_out_before,
     )
 
 
 def _matching_items(
-    services: Services, entries: Sequence[_Entry], shown: ExperimentFilter, states: StateFilter
+    services: Services,
+    entries: Sequence[ListEntry],
+    shown: ExperimentFilter,
+    states: StateFilter,
+    columns: Sequence[Column],
 ) -> list[Experiment]:
     """Read the experiments of list rows, and return the experiments that match the filter exactly.
 
     The list's rows lack the condition of active experiments, and rows of older releases lack
     failures of trials.
     """
-    items = describe_experiments(services, [entry.experiment_id for entry in entries])
+    items = describe_experiments(services, [one.experiment_id for one in entries], columns)
     return [
         item
         for item in items
         if states.matches(item.state, item.condition)
         and shown.has_failed_trials in (None, item.trials.errored > 0)
+        and all(is_met(item) for is_met in shown.conditions.items)
     ]
 
 
-def _predicate(shown: ExperimentFilter, states: StateFilter) -> Callable[[ListingRow], bool]:
-    """Return a predicate for the conditions of the filter, except the metadata terms.
+def _predicate(shown: ExperimentFilter, states: StateFilter) -> _Match:
+    """Return a predicate for all conditions on listing rows. Conditions on facts and metadata terms
+    are left out.
 
     The predicate may accept an experiment that does not match (`_matching_items`). Raises
     RequestError, invalid, for an unknown kind.
     """
     kinds = _parse_kinds(shown.kinds)
-    part = (shown.name or "").casefold()
     failed = shown.has_failed_trials
+    part = (shown.name or "").casefold()
+    conditions = shown.conditions
+    # A filter that names archived experiments replaces the default.
+    archived = "all" if conditions.names_archived and shown.archived == "false" else shown.archived
 
-    def is_shown(entry: ListingRow) -> bool:
-        if shown.archived != "all" and entry.archived != (shown.archived == "true"):
+    def is_shown(sort: str, row: ListingRow) -> bool:
+        if archived != "all" and row.archived != (archived == "true"):
             return False
-        if entry.kind not in kinds:
+        if row.kind not in kinds:
             return False
-        if shown.label is not None and shown.label not in entry.labels:
+        if shown.label is not None and shown.label not in row.labels:
             return False
-        if not states.may_match_experiment(entry.state):
+        if not states.may_match_experiment(row.state):
             return False
-        if failed is not None and entry.has_failed_trials not in (None, failed):
+        if failed is not None and row.has_failed_trials not in (None, failed):
             return False
-        if shown.workspace not in (None, entry.workspace):
+        if shown.workspace not in (None, row.workspace):
             return False
-        if shown.project not in (None, entry.project) or shown.user not in (None, entry.user):
+        if shown.project not in (None, row.project) or shown.user not in (None, row.user):
             return False
-        return not part or part in entry.name.casefold()
+        if part and part not in row.name.casefold():
+            return False
+        return not conditions.rows or all(is_met(sort, row) for is_met in conditions.rows)
 
     return is_shown
+
+
+def _matching(
+    entries: Sequence[ListEntry], facts: Sequence[Facts], conditions: Conditions
+) -> list[tuple[ListEntry, Facts]]:
+    """Return the experiments with facts that meet all conditions on facts, in order.
+
+    `facts` may be shorter than `entries`; the other entries are left out.
+    """
+    pairs = zip(entries, facts, strict=False)
+    if not conditions.facts:
+        return list(pairs)
+    return [pair for pair in pairs if all(is_met(pair[1]) for is_met in conditions.facts)]
 
 
 def _read_page(
     services: Services,
     shown: ExperimentFilter,
-    is_shown: Callable[[ListingRow], bool],
+    is_shown: _Match,
     page: PageRequest,
     descending: bool,
-) -> tuple[list[_Entry], str | None]:
+) -> tuple[list[ListEntry], str | None]:
     """Read a page in the order of ids.
 
     Returns:
@@ -193,36 +245,83 @@ def _read_page(
     Raises:
         RequestError: invalid, for a cursor of another list.
     """
-    partition = _partition(shown)
-    name = partition if descending else f"{partition} asc"
-    after = page.start_after(name, (str,))
-    start = None if after is None else str(after[0])
+    name, start = _start_of_page(shown, page, descending)
     # If every experiment matches, a single query reads the page and the row after the page.
     candidates = _read_candidates(services.table, shown, start, descending, page.limit + 1)
-    entries: list[_Entry] = []
+    entries: list[ListEntry] = []
     for rows_read, (sort, row) in enumerate(candidates, 1):
-        if row is not None and is_shown(row):
-            entries.append(_Entry(sort, row))
+        if row is not None and is_shown(sort, row):
+            entries.append(ListEntry(sort, row))
         if len(entries) == page.limit or rows_read == _read_max(services, shown):
             is_end = next(candidates, None) is None
             return entries, None if is_end else encode_cursor(name, (sort,))
     return entries, None
 
 
+def _read_page_by_facts(
+    services: Services,
+    shown: ExperimentFilter,
+    is_shown: _Match,
+    page: PageRequest,
+    descending: bool,
+) -> tuple[list[ListEntry], str | None]:
+    """Read a page in the order of ids for a filter with conditions on facts.
+
+    Return the same as `_read_page`. A page may also end early because the facts of its next
+    experiment would exceed the limit of `read_facts`.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
+    """
+    name, start = _start_of_page(shown, page, descending)
+    candidates = _read_candidates(services.table, shown, start, descending, _PAGE_ROWS)
+    entries: list[ListEntry] = []
+    end: str | None = None
+    for rows_read, (sort, row) in enumerate(candidates, 1):
+        if row is not None and is_shown(sort, row):
+            entries.append(ListEntry(sort, row))
+        if rows_read == _read_max(services, shown):
+            end = None if next(candidates, None) is None else sort
+            break
+    facts = read_facts(services, entries, shown.conditions.needs)
+    if len(facts) < len(entries):
+        end = entries[len(facts) - 1].sort
+    matching = [entry for entry, _ in _matching(entries, facts, shown.conditions)]
+    if len(matching) > page.limit:
+        end = matching[page.limit - 1].sort
+    return matching[: page.limit], None if end is None else encode_cursor(name, (end,))
+
+
+def _start_of_page(
+    shown: ExperimentFilter, page: PageRequest, descending: bool
+) -> tuple[str, str | None]:
+    """Return the name of the list in cursors, and the sort key after which the page starts.
+
+    The sort key is None for the first page.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
+    """
+    partition = _partition(shown)
+    name = partition if descending else f"{partition} asc"
+    after = page.start_after(name, (str,))
+    return name, None if after is None else str(after[0])
+
+
 def _read_newest(
-    services: Services, shown: ExperimentFilter, is_shown: Callable[[ListingRow], bool]
-) -> tuple[list[_Entry], int | None]:
+    services: Services, shown: ExperimentFilter, is_shown: _Match
+) -> tuple[list[ListEntry], int | None]:
     """Read the newest experiments, at most `_read_max` rows.
 
     Returns:
         The matching experiments, newest first, and the id below which no experiment was read. The
         id is None if all experiments were read.
     """
-    entries: list[_Entry] = []
+    entries: list[ListEntry] = []
     candidates = _read_candidates(services.table, shown, None, True, _PAGE_ROWS)
     for rows_read, (sort, row) in enumerate(candidates, 1):
-        if row is not None and is_shown(row):
-            entries.append(_Entry(sort, row))
+        if row is not None and is_shown(sort, row):
+            entries.append(ListEntry(sort, row))
         if rows_read == _read_max(services, shown):
             return entries, None if next(candidates, None) is None else int(sort)
     return entries, None
@@ -230,13 +329,14 @@ def _read_newest(
 
 def _partition(shown: ExperimentFilter) -> str:
     """Return the partition to read: the first term's index, or the list if no term is asked for."""
-    return metadata_partition(shown.terms[0]) if shown.terms else LISTING
+    terms = shown.all_terms
+    return metadata_partition(terms[0]) if terms else LISTING
 
 
 def _read_max(services: Services, shown: ExperimentFilter) -> int:
     """Return the most experiments that a request with this filter reads."""
     limits = services.limits
-    return limits.looked_up_experiments_max if shown.terms else limits.listed_experiments_max
+    return limits.looked_up_experiments_max if shown.all_terms else limits.listed_experiments_max
 
 
 def _read_candidates(
@@ -258,13 +358,13 @@ def _read_candidates(
     first, last = _FIRST, _LAST
     if after is not None:
         first, last = (first, after) if descending else (f"{after} ", last)
-    partition = _partition(shown)
-    size_max = GET_MAX if shown.terms else _PAGE_ROWS
+    partition, terms = _partition(shown), shown.all_terms
+    size_max = GET_MAX if terms else _PAGE_ROWS
     size = min(rows_first, size_max)
     while True:
         page = table.query(partition, first, last, limit=size, descending=descending)
-        if shown.terms:
-            yield from _look_up(table, shown.terms[1:], [row.key.sort for row in page.rows])
+        if terms:
+            yield from _look_up(table, terms[1:], [row.key.sort for row in page.rows])
         else:
             listed = decode_listings(row.body for row in page.rows)
             yield from zip((row.key.sort for row in page.rows), listed, strict=True)
@@ -301,31 +401,23 @@ def _look_up(
         yield sort, None if sort in unmatched else listed.get(sort)
 
 
-def _limit_states_to_read(services: Services, entries: list[_Entry], sort: Sort) -> list[_Entry]:
-    """Return the first of `entries`, as many as need at most `looked_up_experiments_max` states to
-    be sorted.
-
-    A state is needed only for a sort by a figure (best metric, progress or cost), and only for an
-    entry whose row has no figures.
-    """
-    states = 0
-    for place, entry in enumerate(entries):
-        states += sort in _FIGURES and entry.row.figures is None
-        if states > services.limits.looked_up_experiments_max:
-            return entries[:place]
-    return entries
+def _sort_needs(sort: Sort) -> frozenset[Need]:
+    """Return the kinds of facts that a sort order reads."""
+    if isinstance(sort, Column):
+        return frozenset({_COLUMN_NEEDS[sort.kind]})
+    return frozenset({"figures"}) if sort in _FIGURES else frozenset()
 
 
 def _sort_entries(
-    services: Services, entries: Sequence[_Entry], sort: Sort, order: Order
-) -> list[_Entry]:
-    """Sort entries that are given newest first.
+    pairs: Sequence[tuple[ListEntry, Facts]], sort: Sort, order: Order
+) -> list[ListEntry]:
+    """Sort experiments with facts. The arguments have the newest experiment first.
 
-    Entries with equal values stay newest first. Entries without a value come last, newest first. A
-    sort by a figure (best metric, progress or cost) reads the states of experiments whose rows have
-    no figures.
+    Experiments with equal values stay newest first. Experiments without a value come last, newest
+    first. Texts are compared without case. In a column of hyperparameters, numbers come before
+    texts in ascending order, and ranges and choices count as no value.
     """
-    valued = list(zip(_sort_values(services, entries, sort), entries, strict=True))
+    valued = [(_sort_value(entry, facts, sort), entry) for entry, facts in pairs]
     known = [(value, entry) for value, entry in valued if value is not None]
     # A stable sort keeps the newest of equals first in both orders.
     known.sort(key=lambda pair: pair[0], reverse=order == "desc")
@@ -333,67 +425,19 @@ def _sort_entries(
     return [*(entry for _, entry in known), *unknown]
 
 
-def _sort_values(
-    services: Services, entries: Sequence[_Entry], sort: Sort
-) -> list[str | float | None]:
-    """Return the value by which each entry is sorted; None if the entry has no value.
-
-    Texts are compared without case. For a sort by a figure (best metric, progress or cost), the
-    states of experiments whose rows have no figures are read.
+def _sort_value(entry: ListEntry, facts: Facts, sort: Sort) -> tuple[bool, float | str] | None:
+    """Return the value by which an experiment is sorted: whether the value is a text, and the
+    value. Return None without a value.
     """
-    if sort not in _FIGURES:
-        return [str(getattr(entry.row, sort)).casefold() for entry in entries]
-    ids_to_read = [entry.experiment_id for entry in entries if entry.row.figures is None]
-    states = dict(zip(ids_to_read, _read_states(services.table, ids_to_read), strict=True))
-    now_ms = services.now_ms()
-    return [
-        _figure_of(states[entry.experiment_id], sort, now_ms)
-        if entry.row.figures is None
-        else _sortable_number(getattr(entry.row.figures, _FIGURES[sort]))
-        for entry in entries
-    ]
-
-
-def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
-    """Return the figure by which an experiment is sorted: the cost in micro-dollars, the progress
-    or the best metric.
-
-    Return None without the experiment or a figure, and for NaN.
-
-    Args:
-        state: the state of the experiment. None without the experiment.
-        sort: `cost`, `progress` or `metric`.
-        now_ms: the present time in epoch ms, up to which running trials cost money.
-    """
-    if state is None:
-        return None
-    if sort == "cost":
-        return state.bill.spent_micros(now_ms)
-    return _sortable_number(state.progress if sort == "progress" else state.best_metric)
-
-
-def _sortable_number(number: float | None) -> float | None:
-    """Return the number, but None instead of NaN, because NaN has no place in an order."""
-    return None if number is None or math.isnan(number) else number
-
-
-def _read_states(table: StateTable, ids: Sequence[int]) -> Iterator[ExperimentState | None]:
-    """Yield the states of experiments, in the order of `ids`. None for an experiment that does not
-    exist.
-
-    The reads bypass the engine's cache, so that a long list does not evict states that other
-    requests use. Deleted experiments are included.
-    """
-    names = [addresses.experiment(number) for number in ids]
-    for first in range(0, len(names), GET_MAX):
-        batch = names[first : first + GET_MAX]
-        rows = table.get_many([Key(name, HEAD) for name in batch])
-        for name, row in zip(batch, rows, strict=True):
-            if row is None:
-                yield None
-                continue
-            state = actor_type_at(name).decode_state(decode_head(row.body)[1])
-            yield state if isinstance(state, ExperimentState) else None
+    if isinstance(sort, Column):
+        value = (facts.metrics if sort.kind == "metric" else facts.hparams).get(sort.name)
+    elif sort in _FIGURES:
+        value = getattr(facts, _FIGURES[sort])
+    else:
+        value = str(getattr(entry.row, sort))
+    if isinstance(value, bool | str):
+        return True, str(value).casefold()
+    return (False, value) if isinstance(value, int | float) else None
 
 
 def _parse_kinds(text: str) -> frozenset[str]:

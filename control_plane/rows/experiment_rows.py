@@ -19,6 +19,14 @@ LISTING = RowType(
     writers=("actors.experiment.listing", "actors.experiment.deletion"),
     readers=("queries.experiment_list", "queries.projects", "restoration.restart"),
 )
+VALUES = RowType(
+    name="values",
+    key="experiment-values / EXPERIMENT",
+    meaning="The hyperparameters and metrics that lists of experiments show and sort by.",
+    record="control_plane.actors.experiment.values:ExperimentValues",
+    writers=("actors.experiment.values", "actors.experiment.deletion"),
+    readers=("queries.listed_facts",),
+)
 METADATA_TERM = RowType(
     name="metadata term",
     key="experiments-by-metadata#HASH / EXPERIMENT",
@@ -107,6 +115,7 @@ COUNTER = RowType(
 ROW_TYPES = (
     METHOD_CALL,
     LISTING,
+    VALUES,
     METADATA_TERM,
     COLLECTION,
     REMOVAL,

@@ -1,4 +1,4 @@
-"""The rows of users: tokens, sign-in codes, idempotency keys, templates and models."""
+"""The rows of users: tokens, sign-in codes, idempotency keys, templates, views and models."""
 
 from control_plane.rows.row_type import RowType
 
@@ -71,6 +71,14 @@ TEMPLATE = RowType(
     is_mutable=True,
     secret_fields=("config",),
 )
+EXPERIMENT_VIEW = RowType(
+    name="experiment view",
+    key="experiment-views / USER#NAME",
+    meaning="A saved view of the list of experiments. USER and NAME are quoted as in URLs.",
+    record="control_plane.usecases.experiment_views:ViewRecord",
+    writers=("usecases.experiment_views",),
+    readers=("usecases.experiment_views",),
+)
 MODEL = RowType(
     name="registered model",
     key="models / NAME",
@@ -97,6 +105,7 @@ ROW_TYPES = (
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_PART,
     TEMPLATE,
+    EXPERIMENT_VIEW,
     MODEL,
     MODEL_VERSION,
 )

@@ -158,6 +158,7 @@ def check_submission(
         listing_has_figures=True,
         listing_has_failures=True,
         has_growing_id_blocks=True,
+        has_values_row=kind is JobKind.EXPERIMENT,
     )
     _check_size(config, message)
     warnings = (

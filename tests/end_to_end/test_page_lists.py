@@ -134,16 +134,87 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     states.get_by_role("button", name="finished").click()
     wait_until(lambda: sorted(names_in(browser)) == ["alpha", "beta", "gamma"])
     assert states.get_by_role("button", pressed=True).all_inner_texts() == ["paused"]
+    assert window.get_by_role("searchbox", name="Filter").input_value() == "state:paused"
     browser.press("Clear filters")
     browser.press("Progress")
     # Only the first experiment has begun, and so is last.
     wait_until(lambda: names_in(browser)[-1:] == [CANARY])
     with laptop.cluster() as cluster:
         cluster.experiment(2).set_metadata({"data": {"version": 3}})
-    window.get_by_label("Metadata").fill("data.version=3")
-    window.get_by_label("Metadata").press("Enter")
+    window.get_by_role("searchbox", name="Filter").fill("metadata:data.version=3")
+    window.get_by_role("searchbox", name="Filter").press("Enter")
     wait_until(lambda: names_in(browser) == ["beta"])
     assert browser.serious_findings() == []
+    assert browser.faults == []
+
+
+def test_filter_columns_and_views_of_the_table(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments", "Experiments")
+    browser.wait_for_text("4 shown, newest first")
+    box = window.get_by_role("searchbox", name="Filter")
+    window.keyboard.press("/")
+    window.keyboard.type("-state:paused metric:loss<")
+    # An unfinished term is not sent.
+    window.wait_for_timeout(600)
+    assert len(names_in(browser)) == 4
+    window.keyboard.type("low")
+    window.keyboard.press("Enter")
+    browser.wait_for_text("filter: character 27:")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert window.locator(".chip.bad").all_inner_texts() == ["metric:loss<low ×"]
+    assert browser.serious_findings() == []
+    window.get_by_role("button", name="remove metric:loss<low").click()
+    wait_until(lambda: names_in(browser) == [CANARY])
+    assert box.input_value() == "-state:paused"
+    # The best metric has its name and its direction.
+    window.get_by_text("smaller is better").first.wait_for(state="attached")
+
+    window.get_by_text("Columns", exact=True).click()
+    field = window.get_by_label("Metric or hyperparameter")
+    window.locator("option[value='metric:loss']").wait_for(state="attached")
+    field.fill("metric:loss")
+    field.press("Enter")
+    browser.press("loss")
+    browser.wait_for_text("1 shown, by loss, ascending")
+    window.get_by_label("Group by project").check()
+    window.locator("tr.group", has_text="(1)").wait_for()
+    assert browser.serious_findings() == []
+
+    window.get_by_text("Views", exact=True).click()
+    browser.press("Save view")
+    dialog = window.get_by_role("dialog", name="Save view")
+    dialog.get_by_label("Name").fill("ended runs")
+    dialog.get_by_label("Name").press("Enter")
+    dialog.wait_for(state="detached")
+    window.get_by_text("View: ended runs").wait_for()
+    browser.press("Clear filters")
+    wait_until(lambda: len(names_in(browser)) >= 4)
+    browser.press("ended runs")
+    wait_until(lambda: box.input_value() == "-state:paused")
+    assert browser.faults == []
+
+
+def test_labels_and_the_archive_are_undone(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments?filter=state:finished", "Experiments")
+    window.get_by_label("choose all").check()
+    actions = window.get_by_role("group", name="actions on selected experiments")
+    # Only the actions of an ended experiment are shown.
+    assert actions.get_by_role("button").all_inner_texts() == ["Label", "Move", "Archive", "Delete"]
+    browser.press("Label")
+    window.get_by_label("Add labels").fill("kept, fast")
+    window.get_by_label("Add labels").press("Enter")
+    window.get_by_role("link", name="fast").wait_for()
+    assert browser.serious_findings() == []
+    browser.press("Undo")
+    window.get_by_role("link", name="fast").wait_for(state="detached")
+    window.get_by_label("choose all").check()
+    browser.press("Archive")
+    browser.wait_for_text("No experiments match these filters.")
+    browser.press("Undo")
+    wait_until(lambda: names_in(browser) == [CANARY])
+    assert [item["labels"] for item in laptop.json("list", "--filter", "state:finished")] == [[]]
     assert browser.faults == []
 
 
@@ -189,8 +260,8 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     moved = {item["name"]: (item["workspace"], item["project"]) for item in laptop.json("list")}
     assert [moved[name] for name in ("alpha", "beta")] == [("Vision", "Digits")] * 2
 
-    window.get_by_label("Project", exact=True).fill("Digits")
-    window.get_by_label("Project", exact=True).press("Enter")
+    window.get_by_role("searchbox", name="Filter").fill("project:Digits")
+    window.get_by_role("searchbox", name="Filter").press("Enter")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
     window.get_by_role("link", name="beta").click()
     browser.see("beta")
@@ -207,17 +278,17 @@ def test_typed_text_is_kept_and_partial_names_filter_at_once(
     window = browser.window
     browser.go("experiments?project=Digits", "Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
-    # The text is not submitted yet: updates of the list keep it.
-    user = window.get_by_role("searchbox", name="User")
-    user.fill("ad")
+    # The text ends with an unfinished term and is not submitted: updates of the list keep it.
+    box = window.get_by_role("searchbox", name="Filter")
+    assert box.input_value() == "project:Digits"
+    box.fill("project:Digits user:")
     laptop.run("experiment", "set", "name", 4, "delta")
     window.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     wait_until(lambda: names_in(browser) == ["delta", "alpha", "beta"])
-    assert user.input_value() == "ad"
-    user.fill("ada")
-    window.get_by_label("Name contains").press_sequentially("del")
+    assert box.input_value() == "project:Digits user:"
+    box.press_sequentially("ada del")
     wait_until(lambda: names_in(browser) == ["delta"])
-    assert "name=del" in browser.address()
+    assert "filter=project%3ADigits+user%3Aada+del" in browser.address()
     browser.press("Clear filters")
     wait_until(lambda: len(names_in(browser)) == 4)
     assert browser.faults == []

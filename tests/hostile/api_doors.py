@@ -243,6 +243,18 @@ DOORS: Mapping[str, Door] = {
     "PUT /templates/{}": Door(
         Role.USER, {"config": "description: d", "expected_updated_ms": None}, "/templates/t"
     ),
+    "PUT /experiment-views/{}": Door(
+        Role.USER,
+        {
+            "filter": "lr>0.01",
+            "columns": ["name", "metric:loss"],
+            "sort": "metric:loss",
+            "order": "asc",
+            "group": "project",
+            "shared": True,
+        },
+        "/experiment-views/v",
+    ),
     "POST /tokens": Door(
         Role.ADMIN,
         {

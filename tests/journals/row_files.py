@@ -27,6 +27,7 @@ from control_plane.rows.row_type import RowType
 from control_plane.rows.stored_fields import stored_field_names
 from control_plane.state.table import Key, Put, Write
 from control_plane.usecases import browser_sessions
+from control_plane.usecases.experiment_views import ViewRecord, put_view
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
 from detcloud import __version__
 from simulator.faults.fault_rates import NO_FAULTS
@@ -147,6 +148,8 @@ def _store_more_rows(cluster: Cluster) -> None:
     record_notice(table, InstanceNotice("i-1", NOW_MS), NOW_MS)
     FailedSyncs(table).record(NOW_MS)
     table.commit((incarnation_write("00000000-0000-4000-8000-000000000001"),))
+    view = ViewRecord("fast", "a", True, "lr>0.1", ("name",), "id", "desc", "", NOW_MS, NOW_MS)
+    put_view(table, view, lambda _: ())
     sessions = UploadSessions(table, 1, UUID, "model.pt")
     sessions.keep("upload-1", None)
 

@@ -10,6 +10,7 @@ import pytest
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.cost import decode_usage
 from control_plane.actors.experiment.listing import decode_listing
+from control_plane.actors.experiment.values import decode_values
 from control_plane.actors.job_row import decode_job
 from control_plane.actors.metadata_edits import decode_edit
 from control_plane.actors.pins import decode_pin
@@ -30,6 +31,7 @@ from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.state.table import Row
+from control_plane.usecases.experiment_views import decode_view
 from control_plane.usecases.templates import decode_template
 from control_plane.usecases.user_tokens import decode_record
 from detcloud import __version__
@@ -71,6 +73,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "timer": _decode_mail,
     "journal entry": read_entry,
     "listing": lambda row: decode_listing(row.body),
+    "values": lambda row: decode_values([row.body])[0],
     "pin": lambda row: decode_pin(row.body),
     "edit of trial metadata": lambda row: decode_edit(row.body),
     "edit of checkpoint metadata": lambda row: decode_edit(row.body),
@@ -91,6 +94,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "token": _decode_principal,
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
+    "experiment view": lambda row: decode_view(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,
     "alarm": lambda row: decode_alarm(row.body),

@@ -17,6 +17,7 @@ from control_plane.actors.experiment.state import (
     settings_of,
 )
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
+from control_plane.actors.experiment.values import VALUES
 from control_plane.actors.messages.experiment import CollectionEnded, DeletionContinued
 from control_plane.actors.pins import remove_pin
 from control_plane.actors.records import Status
@@ -78,9 +79,9 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     commit.
 
     A part is a stored row of the experiment's state. If parts remain, send the experiment a
-    DeletionContinued. The last commit also removes the listing row, the metadata rows and the pin
-    of the warm start, and the status becomes DELETED. Nothing happens unless the status is
-    DELETING.
+    DeletionContinued. The last commit also removes the listing row, the values row, the metadata
+    rows and the pin of the warm start, and the status becomes DELETED. Nothing happens unless the
+    status is DELETING.
     """
     if state.status is not Status.DELETING:
         return state
@@ -102,6 +103,7 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     write_metadata_rows(state.experiment_id, metadata, {}, context)
     for name in ("definition", "settings", "generator"):
         context.write_part(name, None)
-    context.write_row(LISTING, listing_sort_key(state.experiment_id), None)
+    for partition in (LISTING, VALUES) if state.has_values_row else (LISTING,):
+        context.write_row(partition, listing_sort_key(state.experiment_id), None)
     context.add_reason("deleted")
     return evolve(state, status=Status.DELETED, name="", message="")

@@ -15,6 +15,7 @@ from control_plane.actors.experiment.state import (
     listing_sort_key,
     settings_of,
 )
+from control_plane.actors.experiment.values import write_values_row
 from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import JobKind, Status
 from control_plane.actors.step import StepContext
@@ -99,12 +100,15 @@ def update_figures(
     """Write the listing row again if the figures differ between two states, or if the first trial
     failed. Return `after`.
 
-    Nothing is written for a new, missing or deleted experiment, or if the experiment's listing row
-    has neither (`listing_has_figures`, `listing_has_failures`).
+    If the new row has figures, the values row is written again, too. Nothing is written for a new,
+    missing or deleted experiment, or if the experiment's listing row has neither
+    (`listing_has_figures`, `listing_has_failures`).
     """
     if before is None or after is None or after.status is Status.DELETED:
         return after
     changed = after.listing_has_figures and figures_of(before) != figures_of(after)
+    if changed and figures_of(after) is not None:
+        write_values_row(after, context)
     if after.listing_has_failures:
         changed = changed or _has_failed_trials(before) != _has_failed_trials(after)
     return write_listing_row(after, context) if changed else after

@@ -166,6 +166,12 @@ class ExperimentState:
     """The number of the first trial that may wait for a place after a continuation. -1: the
     experiment was not continued, or without a limit.
     """
+    best_values: Mapping[str, float] = field(default_factory=dict)
+    """The other metrics of the validation with the best metric, by name. Empty if this validation
+    was discarded: the metrics of the next best validation are not known.
+    """
+    has_values_row: bool = False
+    """Whether the experiment has a values row (values.py)."""
 
     @property
     def title(self) -> str:

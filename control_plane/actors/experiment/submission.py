@@ -4,6 +4,7 @@ from control_plane.actors.experiment.job import write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.search import apply_operations, expand_backlog
 from control_plane.actors.experiment.state import Definition, ExperimentState, SearchParts
+from control_plane.actors.experiment.values import write_values_row
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.pins import add_pin
 from control_plane.actors.pool_moves import PoolMoves
@@ -16,9 +17,10 @@ from control_plane.searchers.randomness import Generator
 def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> ExperimentState:
     """Create the experiment's state, the parts `definition` and `generator`, and the first trials.
 
-    Each trial gets a TrialCreated. The job row and the listing row are written, and the pool gets a
-    JobChanged. If the search has more to create than fits into the commit, the experiment gets a
-    SearchContinued. A search without any trial ends the experiment at once. A warm start is pinned.
+    Each trial gets a TrialCreated. The job row, the values row and the listing row are written, and
+    the pool gets a JobChanged. If the search has more to create than fits into the commit, the
+    experiment gets a SearchContinued. A search without any trial ends the experiment at once. A
+    warm start is pinned.
 
     Raises:
         CommandRefused: conflict; the checkpoint of the warm start was deleted.
@@ -45,6 +47,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         listing_has_figures=message.listing_has_figures,
         listing_has_failures=message.listing_has_failures,
         has_growing_id_blocks=message.has_growing_id_blocks,
+        has_values_row=message.has_values_row,
     )
     definition = Definition(
         plan=message.plan,
@@ -71,4 +74,5 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         state = expand_backlog(state, context)
     # The job row follows the trials, so that the pool can read their requests immediately.
     write_job_row(state, context)
+    write_values_row(state, context)
     return write_listing_row(state, context)

@@ -73,7 +73,9 @@ def _apply_validation(
     if metric is not None and (
         state.best_metric is None or _is_better(state, metric, state.best_metric)
     ):
-        state = evolve(state, best_metric=metric, best_trial=summary.trial_id)
+        state = evolve(
+            state, best_metric=metric, best_trial=summary.trial_id, best_values=message.values
+        )
     if units > summary.units:
         state = apply_event(
             state, method.TrialProgressed(message.number, units - summary.units), context
@@ -137,7 +139,8 @@ def apply_discarded_metrics(
     """Replace a trial's best metric by `message.best`, also if the trial has ended.
 
     If the trial had the experiment's best metric, compare all trials again. `best_metric` and
-    `best_trial` may become None. An unknown trial or an unchanged metric changes nothing.
+    `best_trial` may become None, and `best_values` becomes empty. An unknown trial or an unchanged
+    metric changes nothing.
     """
     summary = summary_of(message.number, context)
     if summary is None or summary.metric == message.best:
@@ -156,6 +159,7 @@ def apply_discarded_metrics(
         state,
         best_metric=best.metric if best else None,
         best_trial=best.trial_id if best else None,
+        best_values={},
     )
 
 

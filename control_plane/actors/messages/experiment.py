@@ -83,6 +83,10 @@ class ExperimentSubmitted:
     """Whether the experiment's listing row says if a trial has failed (experiment/listing.py).
     False for experiments of older releases.
     """
+    has_values_row: bool = False
+    """Whether the experiment has a values row (experiment/values.py). False for experiments of
+    older releases.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,8 @@ class TrialValidationReported:
     """The time metric, if the search has one."""
     missing_metric_reason: str = field(default="", metadata=keep_stored_name("lack"))
     """Why the search cannot continue without the metric. "": the search can continue."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The other metrics of the validation by name, if its searcher metric is the trial's best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,8 @@ class ValidationReported:
     """
     nodes: int = 1
     """The number of the allocation's nodes."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The other metrics of the validation by name: finite numbers, at most VALUES_MAX."""
 
 
 @dataclass(frozen=True, slots=True)

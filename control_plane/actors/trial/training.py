@@ -124,11 +124,17 @@ def _apply_validation(
     update_checkpoint_metric(state, message, context)
     # If the code decides how long the trial trains, batches do not measure the progress.
     units = 0.0 if state.is_open_ended else _in_units(state, message.steps)
-    validated = TrialValidationReported(
-        state.number, units, message.metric, message.time, message.missing_metric_reason
-    )
     # The experiment must discard replaced metrics before it counts the new metric.
     state = add_validation(state, message, context)
+    is_best = message.metric is not None and message.metric == state.best_metric
+    validated = TrialValidationReported(
+        state.number,
+        units,
+        message.metric,
+        message.time,
+        message.missing_metric_reason,
+        message.values if is_best else {},
+    )
     context.send(addresses.experiment(state.experiment_id), validated)
     return evolve(state, steps=steps, metric=message.metric, metric_steps=message.steps)
 

@@ -53,7 +53,14 @@ from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.activity import Activity
+from control_plane.queries.experiment_columns import (
+    COLUMN_CHARACTERS_MAX,
+    COLUMNS_MAX,
+    parse_column,
+)
 from control_plane.queries.experiment_list import ExperimentFilter
+from control_plane.queries.experiment_terms import parse_conditions
+from control_plane.queries.filter_text import CHARACTERS_MAX
 from control_plane.queries.pages import Page
 from control_plane.queries.state_filter import parse_trial_states
 from control_plane.services import Services
@@ -164,28 +171,42 @@ def _filter(
     return ExperimentFilter(state, user, label, name, archived, workspace, project, terms)
 
 
+def _table_form(
+    sort: Annotated[str, Query(max_length=COLUMN_CHARACTERS_MAX)] = "id",
+    order: experiment_list.Order = "desc",
+    columns: Annotated[list[str] | None, Query(max_length=COLUMNS_MAX)] = None,
+) -> experiment_list.TableForm:
+    shown = tuple(parse_column(text, "columns") for text in columns or ())
+    return experiment_list.TableForm(experiment_list.parse_sort(sort), order, shown)
+
+
 @router.get("/experiments")
 @require_role(*USER_ROLES)
 def list_experiments(
+    caller: Caller,
     services: ServicesParameter,
     page: PageParameters,
     shown: Annotated[ExperimentFilter, Depends(_filter)],
-    sort: experiment_list.Sort = "id",
-    order: experiment_list.Order = "desc",
+    form: Annotated[experiment_list.TableForm, Depends(_table_form)],
     kind: Annotated[str, Query(max_length=200)] = JobKind.EXPERIMENT,
     has_failed_trials: bool | None = None,
+    text: Annotated[str, Query(alias="filter", max_length=CHARACTERS_MAX)] = "",
 ) -> experiment_list.ExperimentPage:
     """List experiments that meet all conditions, newest first or in another order.
 
-    `state` and `kind` are lists separated by commas; the kind `all` shows every kind. `state`
-    accepts conditions such as `queued` and stored states such as `ACTIVE`. `name` is a part of the
-    name, in any case. `metadata` has the form `key=value` and may be repeated. A page
-    may be short or empty although `next_cursor` is set. Orders other than `sort=id` cover only the
-    newest experiments; `left_out_before` is the id below which experiments are left out. Error:
-    `invalid` for an unknown state or kind, a wrong filter, or a cursor of another list.
+    `filter` is a text such as `state:running metric:loss<0.3 lr>0.01`, and the other conditions
+    hold besides. `columns` may be repeated: `metric:NAME` or `hparam:PATH`, whose values are in
+    `values`. `sort` is a field or such a column. `state` and `kind` are lists separated by commas;
+    the kind `all` shows every kind. `state` accepts conditions such as `queued` and stored states
+    such as `ACTIVE`. `name` is a part of the name, in any case. `metadata` has the form `key=value`
+    and may be repeated. A page may be short or empty although `next_cursor` is set. Orders other
+    than `sort=id` cover only the newest experiments; `left_out_before` is the id below which
+    experiments are left out. Error: `invalid` for an unknown state or kind, a wrong filter, with
+    the place in `column`, a wrong column, or a cursor of another list.
     """
-    shown = replace(shown, kinds=kind, has_failed_trials=has_failed_trials)
-    return experiment_list.list_experiments(services, page, shown, sort, order)
+    conditions = parse_conditions(text, caller.user)
+    shown = replace(shown, kinds=kind, has_failed_trials=has_failed_trials, conditions=conditions)
+    return experiment_list.list_experiments(services, page, shown, form)
 
 
 @router.get("/experiments/{experiment_id}")

@@ -8,7 +8,8 @@ from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import PageParameters, ServicesParameter
 from control_plane.api.responses import json_response
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.queries import charts, metrics
+from control_plane.errors import invalid
+from control_plane.queries import best_curves, charts, metrics
 from control_plane.queries import trial as trials
 from control_plane.queries.pages import Page
 from control_plane.queries.trial_ranking import BEST_MAX
@@ -114,3 +115,22 @@ def draw_experiment(
             services, experiment_id, group, name, points, count, times=times, hparams=hparams
         )
     )
+
+
+@router.get("/experiment-curves")
+@require_role(*USER_ROLES)
+def draw_best(
+    services: ServicesParameter,
+    experiments: Annotated[str, Query(max_length=2_000)],
+    points: Annotated[int, Query(ge=3, le=best_curves.POINTS_MAX)] = 32,
+) -> best_curves.BestCurves:
+    """Return the searcher metric of each experiment's best trial, for small charts in a list.
+
+    `experiments` are at most 100 ids, separated by commas. Experiments without a best trial, and
+    unknown experiments, are left out. Error: `invalid` for another text.
+    """
+    ids = [int(text) for text in experiments.split(",") if text.isascii() and text.isdecimal()]
+    if len(ids) != experiments.count(",") + 1 or len(ids) > best_curves.EXPERIMENTS_MAX:
+        expected = f"1 to {best_curves.EXPERIMENTS_MAX} ids, separated by commas, as in 3,5"
+        raise invalid("experiments", f"{experiments!a:.80} is not valid; expected {expected}")
+    return best_curves.read_best_curves(services, ids, points)

@@ -149,19 +149,23 @@ class Client(Connection):
         sort_by: str = "id",
         order_by: str = "desc",
         on_left_out: Callable[[str], None] | None = None,
+        columns: Sequence[str] = (),
         **filters: Unpack[ExperimentFilters],
     ) -> Iterator[Experiment]:
         """Yield experiments, by default the newest first. Pages are fetched during the iteration.
 
         Args:
             limit: the most experiments to yield; None for all.
-            sort_by: `id`, `name`, `state`, `user`, `progress`, `metric`, `cost` or `submitted`.
+            sort_by: `id`, `name`, `state`, `user`, `progress`, `metric`, `cost` or `submitted`, or
+                a column as in `columns`.
             order_by: `asc` or `desc`. Experiments without a value come last in both.
             on_left_out: called once with a sentence if the cluster has more experiments than it
                 searches in a request, and leaves out the oldest. None: a Python warning.
+            columns: metrics and hyperparameters as `metric:NAME` or `hparam:PATH`. Their values
+                are in `data["values"]` of each experiment.
             filters: see `ExperimentFilters`.
         """
-        return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
+        return read_experiments(self, filters, sort_by, order_by, limit, on_left_out, columns)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
         """Return the workspaces that have experiments. [] without experiments.

@@ -39,6 +39,8 @@ class ExperimentFilters(TypedDict, total=False):
     project: str | None
     metadata: Mapping[str, object] | Sequence[str] | None
     """Values of the metadata by path, such as `{"data.version": 3}` or `["data.version=3"]`."""
+    filter: str | None
+    """A filter such as `state:running metric:loss<0.3 lr>0.01 label:x user:me`."""
     kind: str
     """`experiment` (the default), `command`, `notebook`, `shell`, several of them as
     `command,shell`, or `all`.
@@ -77,6 +79,7 @@ def read_experiments(
     order_by: str,
     limit: int | None,
     on_left_out: Callable[[str], None] | None = None,
+    columns: Sequence[str] = (),
 ) -> Iterator[Experiment]:
     """Yield the first `limit` experiments that match, or all. Pages are fetched when needed.
 
@@ -84,13 +87,19 @@ def read_experiments(
 
     Args:
         filters: the conditions that an experiment must meet.
-        sort_by: the API's name of the sorted value, for example `id`.
+        sort_by: the API's name of the sorted value, for example `id` or `metric:loss`.
         order_by: `asc` or `desc`.
         limit: the most experiments to yield; None for all.
         on_left_out: called once with a sentence if the cluster has more experiments than it
             searches in a request, and leaves out the oldest. None: a Python warning.
+        columns: the metrics and hyperparameters in the field `values` of each experiment.
     """
-    query = {**_query(filters), "sort": sort_by, "order": order_by}
+    query = {
+        **_query(filters),
+        "sort": sort_by,
+        "order": order_by,
+        "columns": list(columns) or None,
+    }
     cursor: str | None = None
     told = False
     while limit is None or limit > 0:
@@ -140,6 +149,7 @@ def _query(filters: ExperimentFilters) -> dict[str, object]:
         "workspace": filters.get("workspace"),
         "project": filters.get("project"),
         "metadata": metadata_filters(filters.get("metadata")),
+        "filter": filters.get("filter") or None,
         "kind": filters.get("kind"),
         "has_failed_trials": {None: None, True: "true", False: "false"}[
             filters.get("has_failed_trials")

@@ -71,6 +71,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "search_method": None,
         "continuable": True,
         "run": None,
+        "values": {},
     }
     assert created == expected
     described = cluster.get("/experiments/1").json

@@ -117,6 +117,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
     ),
     ("PUT", "/templates/{name}"): (Call("/templates/base", {"config": "max_restarts: 3"}),),
     # Deletions come last, because the owner's deletions remove the objects of further rows.
+    ("DELETE", "/experiment-views/{name}"): (Call("/experiment-views/fast?user=user-1"),),
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
     ("DELETE", "/models/{name}"): (Call("/models/digits"),),
@@ -149,6 +150,10 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
     ("DELETE", "/checkpoints/{uuid}/pin"): (
         Call(f"/checkpoints/{UUID}/pin"),
         "a user removes no pin but the own one",
+    ),
+    ("PUT", "/experiment-views/{name}"): (
+        Call("/experiment-views/fast", {}),
+        "users only save their own views",
     ),
     ("POST", "/models"): (Call("/models", {"name": "mine"}), "a new model is the caller's"),
     ("POST", "/tokens"): (Call("/tokens", {}), "a new token is the caller's"),
@@ -210,6 +215,7 @@ def make_world(cluster: Cluster) -> Cluster:
         assert cluster.post(path, content).status < 300, path
     put = ("PUT", "/templates/{name}")
     assert ask(cluster, put, Call("/templates/base", {"config": "{}"}), OWNER).status == 200
+    assert ask(cluster, put, Call("/experiment-views/fast", {}), OWNER).status == 200
     return cluster
 
 

@@ -25,6 +25,7 @@ NOT_SIMULATED = frozenset(
         "edit of checkpoint metadata",
         "edit of trial metadata",
         "environment",
+        "experiment view",
         "failed sync",
         "hourly cost",
         "idempotency key of an effect",

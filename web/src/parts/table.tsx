@@ -1,4 +1,4 @@
-/** A table of rows, which a click on a column's head sorts if it says by what, here or on the cluster. */
+/** A table of rows, which a click on a column's head sorts if it says by what, here or on the cluster. Rows may be in groups. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -22,6 +22,15 @@ export interface Order {
   descending: boolean;
 }
 
+/** The group of a row: rows with the same key stand together, below the title. */
+export interface Group {
+  key: string;
+  title: ComponentChildren;
+}
+
+/** A line of the body: a row, or the title of a group and its number of rows. */
+type Line<T> = { row: T } | { group: Group; count: number };
+
 /** What can be done with a row stays in sight where a table is wider than the window. */
 function cellClass(column: { key: string; isNumber?: boolean }): string {
   if (column.key === "actions") return "kept";
@@ -36,16 +45,20 @@ interface Props<T> {
   /** The order in which the rows come from the cluster, and what asks for another one; without them the rows are sorted here. */
   order?: Order;
   onOrder?: (order: Order) => void;
+  /** The order of rows that are sorted here, until a head is clicked. */
+  initialOrder?: Order;
+  group?: (row: T) => Group;
   /** Boxes at the rows' starts, and which are checked. */
   chosen?: Set<string | number>;
   onChoose?: (chosen: Set<string | number>) => void;
 }
 
-export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen, onChoose }: Props<T>) {
-  const [orderHere, setOrderHere] = useState<Order | null>(null);
+export function Table<T>({ label, columns, rows, rowKey, order, onOrder, initialOrder, group, chosen, onChoose }: Props<T>) {
+  const [orderHere, setOrderHere] = useState<Order | null>(initialOrder ?? null);
   const [current, setOrder] = onOrder ? [order, onOrder] : [orderHere, setOrderHere];
   const value = onOrder ? undefined : columns.find(({ key }) => key === orderHere?.by)?.value;
   const sorted = value ? sortRows(rows, value, orderHere!.descending) : rows;
+  const lines = group ? groupRows(sorted, group) : sorted.map((row): Line<T> => ({ row }));
 
   function choose(keys: (string | number)[], checked: boolean): void {
     const next = new Set(chosen);
@@ -87,13 +100,22 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
     );
   }
 
-  const placeOf = (key: string) => sorted.findIndex((row) => String(rowKey(row)) === key);
-  const { body, parts, isWhole, onScroll, onFocusIn, onFocusOut } = useRowWindow(sorted.length, placeOf);
+  function drawLine(line: Line<T>, place: number) {
+    if ("row" in line) return drawRow(line.row, place);
+    return (
+      <tr key={`group ${line.group.key}`} class="group" {...(!isWhole && { "aria-rowindex": place + 2 })}>
+        <th scope="rowgroup" colSpan={cells}>{line.group.title} <span class="quiet">({line.count})</span></th>
+      </tr>
+    );
+  }
+
+  const placeOf = (key: string) => lines.findIndex((line) => "row" in line && String(rowKey(line.row)) === key);
+  const { body, parts, isWhole, onScroll, onFocusIn, onFocusOut } = useRowWindow(lines.length, placeOf);
   const cells = columns.length + (onChoose ? 1 : 0);
   const isAllChosen = rows.length > 0 && rows.every((row) => chosen?.has(rowKey(row)));
   return (
     <div class="scroll" role="region" aria-label={label} tabIndex={0} onScroll={onScroll}>
-      <table aria-label={label} {...(!isWhole && { "aria-rowcount": sorted.length + 1 })}>
+      <table aria-label={label} {...(!isWhole && { "aria-rowcount": lines.length + 1 })}>
         <thead>
           <tr>
             {onChoose && (
@@ -107,10 +129,25 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
         </thead>
         <tbody ref={body} onFocusIn={onFocusIn} onFocusOut={onFocusOut}>
           {parts.flatMap(({ first, end, gap }, part) => gap === undefined
-            ? sorted.slice(first, end).map((row, n) => drawRow(row, first + n))
+            ? lines.slice(first, end).map((line, n) => drawLine(line, first + n))
             : [<tr key={`gap ${part}`} aria-hidden="true"><td colSpan={cells} style={{ height: `${gap}px`, padding: 0 }} /></tr>])}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** The rows group by group, in the order in which each group appears first. */
+function groupRows<T>(rows: T[], groupOf: (row: T) => Group): Line<T>[] {
+  const groups = new Map<string, { group: Group; rows: T[] }>();
+  for (const row of rows) {
+    const group = groupOf(row);
+    const known = groups.get(group.key);
+    if (known) known.rows.push(row);
+    else groups.set(group.key, { group, rows: [row] });
+  }
+  return [...groups.values()].flatMap((one): Line<T>[] => [
+    { group: one.group, count: one.rows.length },
+    ...one.rows.map((row): Line<T> => ({ row })),
+  ]);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from detcloud.cli.rendering.columns import (
     EXPERIMENT_COLUMNS,
     EXPERIMENT_DETAILS,
     PROJECT_COLUMNS,
+    value_column,
 )
 from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.experiment_tables import metric_items, print_metrics, write_tables
@@ -52,12 +53,18 @@ NOT_FOUND = 404
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_experiments`: filters, order, `--show_project` and the output form
-    (`--json`, `--yaml` or `--csv`).
+    """Add the options of `list_experiments`: filters, order, columns, `--show_project` and the
+    output form (`--json`, `--yaml` or `--csv`).
 
     Also add the paging options `--limit`, by default LIST_LIMIT, `--offset` and `--pages`. The
     parser does not check the names of states.
     """
+    parser.add_argument(
+        "--filter",
+        metavar="TEXT",
+        help="list only experiments that match a filter, such as 'state:running metric:loss<0.3 "
+        "lr>0.01 label:x user:me'",
+    )
     parser.add_argument(
         "--state", metavar="STATES", help="list only these states, such as running,queued"
     )
@@ -81,11 +88,20 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     add_paging_options(parser, LIST_LIMIT, "newest")
     parser.add_argument(
         "--sort-by",
-        choices=SORT_FIELDS,
+        type=_parse_sort,
         default="id",
-        help="the column to sort by (default: %(default)s); columns other than id and submitted "
-        "sort only the newest 5,000 experiments, and progress, metric and cost only the newest "
-        "1,000 that match",
+        metavar="FIELD",
+        help=f"the field to sort by: {', '.join(SORT_FIELDS)}, or a column as in --column (default:"
+        " %(default)s); fields other than id and submitted sort only the newest 20,000 experiments",
+    )
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        dest="columns",
+        metavar="COLUMN",
+        help="also show a metric or a hyperparameter, such as metric:loss or hparam:optimizer.lr; "
+        "repeatable",
     )
     parser.add_argument(
         "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
@@ -116,6 +132,8 @@ def list_experiments(arguments: Namespace) -> int:
         sort_by=arguments.sort_by,
         order_by=arguments.order_by,
         on_left_out=print_note,
+        columns=arguments.columns,
+        filter=arguments.filter,
         workspace=arguments.workspace,
         project=arguments.project,
         metadata=arguments.metadata,
@@ -129,8 +147,21 @@ def list_experiments(arguments: Namespace) -> int:
     )
     items = (experiment.data for experiment in skip_offset(experiments, arguments))
     shown = PROJECT_COLUMNS if arguments.show_project else ()
-    print_items((*EXPERIMENT_COLUMNS, *shown), items, arguments)
+    values = [value_column(text) for text in arguments.columns]
+    print_items((*EXPERIMENT_COLUMNS, *values, *shown), items, arguments)
     return 0
+
+
+def _parse_sort(text: str) -> str:
+    """Return a sorted field, or a column such as `metric:loss`.
+
+    Raises:
+        ArgumentTypeError: the text is neither a field nor a column.
+    """
+    if text in SORT_FIELDS or text.startswith(("metric:", "hparam:")):
+        return text
+    known = ", ".join(SORT_FIELDS)
+    raise ArgumentTypeError(f"{text!r} is not a field; use {known}, metric:NAME or hparam:PATH")
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:

@@ -119,6 +119,31 @@ EXPERIMENT_COLUMNS = (
     field_column("Best", "best_metric"),
     Column("Failed", _failed_trials, colour=lambda text: "" if text == "0" else "red"),
 )
+
+
+def value_column(text: str) -> Column:
+    """Return the column of a metric or a hyperparameter of a list, such as `metric:loss`.
+
+    The title is the name without the kind. A range is printed as `0.001 to 0.1`, and choices are
+    separated by commas.
+    """
+
+    def value(experiment: Item) -> object:
+        return (experiment.get("values") or {}).get(text)
+
+    return Column(text.partition(":")[2], lambda item: _varied_text(value(item)), exact=value)
+
+
+def _varied_text(value: object) -> object:
+    """Return the text of a range or of choices. Return other values unchanged."""
+    match value:
+        case {"min": minimum, "max": maximum}:
+            return f"{cell_text(minimum)} to {cell_text(maximum)}"
+        case {"any": [*choices]}:
+            return ", ".join(map(cell_text, choices))
+    return value
+
+
 # The column that `describe` prints only for an active experiment.
 EXPERIMENT_ACTIVITY = Column("Now", _activity_text)
 PROJECT_COLUMNS = (

@@ -1,39 +1,53 @@
-/** The list of experiments: narrowed, sorted, chosen from, live. */
+/** The table of experiments: narrowed by a filter, sorted, grouped, chosen from, live. */
 
 import { useState } from "preact/hooks";
-import { collect, get, type Query } from "../../api/client";
+import { ApiError, collect, get, type Query } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Order } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
+import { experimentsLink } from "../projects/projects_view";
+import { CurvesContext, useBestCurves } from "./best_curve";
 import { BulkActions } from "./bulk_actions";
-import { COLUMNS, keepColumns, shownColumns } from "./columns";
-import { FILTERS, Filters } from "./filters";
-import { isByAge, isNewestFirst, orderOf } from "./order";
+import { ColumnChoice } from "./column_choice";
+import { COLUMNS, columnsOf, keepColumns, shownColumns, valueTitle, type Experiment } from "./columns";
+import { FilterBox } from "./filter_box";
+import { filterOf, filterQuery } from "./filter_text";
+import { isByAge, isNewestFirst, isValueColumn, orderOf } from "./order";
+import { SavedViews, type ViewContent } from "./saved_views";
 
 const PAGE = 50;
 
 export function ExperimentsView() {
   const { query } = useRoute();
   const [chosen, setChosen] = useState<Set<string | number>>(new Set());
-  const [columns, setColumns] = useState(shownColumns());
   const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
-  const wanted = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
+  const filter = filterOf(query);
   const order = orderOf(query);
-  const isFiltered = FILTERS.some((name) => query.get(name));
+  const columns = shownColumns(query);
+  const group = query.get("group") === "project" ? "project" : "";
+  const values = columns.filter(isValueColumn);
+  const current: ViewContent = { filter, columns, sort: order.by, order: order.descending ? "desc" : "asc", group };
   const live = useLive(
-    JSON.stringify([wanted, order, most]),
-    (signal) => listExperiments({ ...wanted, sort: order.by, order: order.descending ? "desc" : "asc" }, most, signal),
+    JSON.stringify([filter, values, order, most]),
+    (signal) => listExperiments({ filter, columns: values, sort: current.sort, order: current.order }, most, signal),
     // Other orders than by age read thousands of rows each time.
     ({ items }) => (isByAge(order) && items.some((one) => motionOf(one) === "moving") ? "moving" : "resting"),
   );
+  const items = live.value?.items ?? [];
+  // The filter box shows this error at the wrong term.
+  const isFilterWrong = live.error instanceof ApiError && live.error.details.some(({ path }) => path === "filter");
+  const curves = useBestCurves(items, columns.includes("curve"));
 
-  function showColumn(key: string, isShown: boolean): void {
-    const kept = COLUMNS.map((column) => column.key).filter((one) => (one === key ? isShown : columns.includes(one)));
-    setColumns(kept);
-    keepColumns(kept);
+  function showColumns(keys: string[]): void {
+    keepColumns(keys);
+    setQuery({ columns: JSON.stringify(keys) });
+  }
+
+  function openView(view: ViewContent): void {
+    setQuery({ ...filterQuery(view.filter), columns: view.columns.length ? JSON.stringify(view.columns) : null, sort: view.sort, order: view.order, group: view.group || null });
   }
 
   async function afterAction(done: number[]): Promise<void> {
@@ -44,40 +58,38 @@ export function ExperimentsView() {
   return (
     <>
       <Heading title="Experiments" />
-      <Filters />
-      <Shown live={live}>
-        {({ items, next, leftOutBefore }) => {
-          const here = items.filter(({ id }) => chosen.has(id!));
-          return items.length === 0 ? (
-            <Empty>
-              {isFiltered ? "No experiments match these filters." : <>No experiments yet: <code>detcloud create config.yaml model_dir</code></>}
-            </Empty>
-          ) : (
-            <>
-              <BulkActions chosen={here} onDone={afterAction} />
-              <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
-                order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
-                columns={COLUMNS.filter(({ key }) => columns.includes(key))} />
-              <div class="tools">
-                <span class="quiet">{shownText(items.length, next, order)}</span>
-                {leftOutBefore && <span class="quiet">Experiments older than {leftOutBefore} are too many for this order, and left out.</span>}
-                {next && <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>}
-                <details>
-                  <summary>Columns</summary>
-                  {COLUMNS.map(({ key, title }) => (
-                    <label key={key}>
-                      <input type="checkbox" checked={columns.includes(key)}
-                        onChange={(event) => showColumn(key, event.currentTarget.checked)} /> {title}{" "}
-                    </label>
-                  ))}
-                </details>
-              </div>
-            </>
-          );
-        }}
-      </Shown>
+      <FilterBox text={filter} error={live.error} />
+      <div class="tools">
+        <SavedViews current={current} onOpen={openView} />
+        <ColumnChoice shown={columns} experiments={items} onChange={showColumns} />
+        <label><input type="checkbox" checked={group === "project"} onChange={(event) => setQuery({ group: event.currentTarget.checked ? "project" : null })} /> Group by project</label>
+      </div>
+      {/* Above what is shown: a message about a change stays when the last experiment leaves the list. */}
+      <BulkActions chosen={items.filter(({ id }) => chosen.has(id!))} onDone={afterAction} />
+      {!isFilterWrong && <Shown live={live}>
+        {({ items, next, leftOutBefore }) => items.length === 0 ? (
+          <Empty>
+            {filter ? "No experiments match these filters." : <>No experiments yet: <code>detcloud create config.yaml model_dir</code></>}
+          </Empty>
+        ) : (
+          <CurvesContext.Provider value={curves}>
+            <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
+              order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
+              columns={columnsOf(columns)} {...(group && { group: projectOf })} />
+            <div class="tools">
+              <span class="quiet">{shownText(items.length, next, order)}</span>
+              {leftOutBefore && <span class="quiet">Experiments older than {leftOutBefore} are too many for this order, and left out.</span>}
+              {next && <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>}
+            </div>
+          </CurvesContext.Provider>
+        )}
+      </Shown>}
     </>
   );
+}
+
+function projectOf({ workspace, project }: Experiment) {
+  return { key: `${workspace}/${project}`, title: <a href={experimentsLink(workspace, project)}>{workspace} / {project}</a> };
 }
 
 /** The experiments in the order of a query, and the id below which the cluster looked at none. */
@@ -93,6 +105,6 @@ async function listExperiments(query: Query, most: number, signal: AbortSignal) 
 
 function shownText(count: number, hasMore: boolean, order: Order): string {
   if (isNewestFirst(order)) return `${count}${hasMore ? " newest" : ""} shown, newest first`;
-  const title = COLUMNS.find((column) => column.order === order.by)?.title.toLowerCase();
+  const title = isValueColumn(order.by) ? valueTitle(order.by) : COLUMNS.find((column) => column.order === order.by)?.title.toLowerCase();
   return `${count}${hasMore ? " first" : ""} shown, by ${title}, ${order.descending ? "descending" : "ascending"}`;
 }

@@ -14,3 +14,9 @@ test("an order that the cluster does not have is none", () => {
   expect(of("sort=pool")).toEqual({ by: "id", descending: true });
   expect(of("sort=metric&order=asc")).toEqual({ by: "metric", descending: false });
 });
+
+test("a metric and a hyperparameter are orders", () => {
+  expect(of("sort=metric:loss&order=asc")).toEqual({ by: "metric:loss", descending: false });
+  expect(of("sort=hparam:optimizer.lr")).toEqual({ by: "hparam:optimizer.lr", descending: true });
+  expect(of("sort=metric:")).toEqual({ by: "id", descending: true });
+});
