@@ -15,7 +15,7 @@ from detcloud.agent.agent import Agent
 from detcloud.agent.assignment.assignment import Assignment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
-from detcloud.agent.runtime import Launch, Phase, Status
+from detcloud.agent.runtime import Launch, LoginIssuer, Phase, Status
 from detcloud.agent.slots import cpu_slots
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
@@ -39,7 +39,7 @@ class IdleRuntime:
     def adopt(self, directories: Sequence[Path]) -> None:
         """Do nothing: no trials of an earlier agent exist."""
 
-    def expect_image(self, image: str) -> None:
+    def expect_image(self, image: str, issue_login: LoginIssuer | None = None) -> None:
         """Do nothing: trials run without images."""
 
     def prepare(self, assignment: Assignment, wanted: Callable[[], bool]) -> Launch:
