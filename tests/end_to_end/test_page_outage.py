@@ -54,7 +54,7 @@ def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
 def test_failed_trials_are_a_click_from_the_end_of_their_log(browser: Browser) -> None:
     window = browser.window
     window.get_by_role("button", name="with failed trials").click()
-    window.get_by_role("link", name="1 failed", exact=True).click()
+    window.get_by_role("link", name="1 trial failed", exact=True).click()
     browser.see("broken")
     failure = window.get_by_role("region", name="failure of trial 1")
     failure.get_by_text("ValueError: no such data").first.wait_for()
@@ -68,6 +68,8 @@ def test_outage_shows_a_bar_and_views_recover(browser: Browser, laptop: Laptop) 
     window = browser.window
     bar = window.get_by_text("Reconnecting")
     record = laptop.record()
+    # The list must be loaded before the outage.
+    window.get_by_role("table", name="experiments").wait_for()
     os.kill(record["pid"], signal.SIGKILL)
     began = time.monotonic()
     bar.wait_for()

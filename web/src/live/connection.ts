@@ -99,7 +99,7 @@ function plan(): void {
 }
 
 /** Whether the cluster runs on this machine, where a request costs nothing. */
-function isLocal(): boolean {
+export function isLocal(): boolean {
   return LOOPBACK.has(isElsewhere() ? new URL(apiUrl()).hostname : location.hostname);
 }
 

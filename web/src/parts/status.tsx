@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { isOutage } from "../live/connection";
 import type { Live } from "../live/use_live";
 import { href } from "../shell/router";
-import { durationText, momentText } from "./format";
+import { countText, durationText, momentText } from "./format";
 
 export function Loading() {
   return <p class="quiet loading" role="status">Loading …</p>;
@@ -72,7 +72,7 @@ export function ExperimentState({ experiment }: { experiment: WithTrials }) {
   return (
     <>
       <span title={message.slice(0, 1000)}><Badge state={condition} /></span>
-      {failed > 0 && <>{" "}<a class="bad" href={href("experiments", id!, "failures")}>{failed} failed</a></>}
+      {failed > 0 && <>{" "}<a class="bad" href={href("experiments", id!, "failures")}>{countText(failed, "trial")} failed</a></>}
     </>
   );
 }

@@ -1,8 +1,7 @@
 /** The bar of an outage: since when the cluster has not answered, and what starts it again. */
 
 import { useEffect, useState } from "preact/hooks";
-import { isElsewhere } from "../api/place";
-import { currentConnection, onConnectionChange, watchConnection } from "../live/connection";
+import { currentConnection, isLocal, onConnectionChange, watchConnection } from "../live/connection";
 import { Moment } from "../parts/status";
 
 export function Reconnecting() {
@@ -20,7 +19,7 @@ export function Reconnecting() {
       {lostMs !== null && (
         <p>
           <strong>Reconnecting …</strong> The cluster does not answer, since <Moment ms={lostMs} />. The page continues
-          by itself when the cluster answers.{!isElsewhere() && <> <code>detcloud up</code> starts a local cluster.</>}
+          by itself when the cluster answers.{isLocal() && <> <code>detcloud up</code> starts a local cluster.</>}
         </p>
       )}
     </div>

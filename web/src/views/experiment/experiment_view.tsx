@@ -18,6 +18,7 @@ import { FailuresPart } from "./failures_part";
 import { Steering } from "./steering";
 import { ExperimentReplacements } from "./experiment_replacements";
 import { HistoryPart } from "./history_part";
+import { reasonOf } from "./log_excerpt";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Name, Notes } from "./notes";
 import { ResultsPart } from "./results_part";
@@ -76,9 +77,11 @@ export function ExperimentView({ id }: { id: number }) {
 
 function Facts({ experiment }: { experiment: ExperimentWhole }) {
   const { trials, best_trial_id: best } = experiment;
+  // The part Failures has the ends of the logs.
+  const message = trials.errored > 0 ? reasonOf(experiment.message) : experiment.message;
   return (
     <dl class="facts">
-      {experiment.message && <><dt>Message</dt><dd class={experiment.state === "ERROR" ? "bad" : ""}>{experiment.message}</dd></>}
+      {message && <><dt>Message</dt><dd class={experiment.state === "ERROR" ? "bad" : ""}>{message}</dd></>}
       <dt>Progress</dt>
       <dd>
         <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}

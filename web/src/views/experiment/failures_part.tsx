@@ -7,7 +7,7 @@ import { useLive } from "../../live/use_live";
 import { countText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
-import { logExcerpt } from "./log_excerpt";
+import { logExcerpt, reasonOf } from "./log_excerpt";
 
 // Each failed trial costs a request for its log.
 const TRIALS_MAX = 5;
@@ -45,8 +45,7 @@ export function FailuresPart({ experiment }: { experiment: ExperimentWhole }) {
 }
 
 function FailedTrial({ trial: { id, message, restarts }, excerpt }: Failure) {
-  // A message may quote the end of the log, which is shown below.
-  const reason = message.split("\n", 1)[0];
+  const reason = reasonOf(message);
   return (
     <section aria-label={`failure of trial ${id}`}>
       <h2><a href={href("trials", id)}>Trial {id}</a>{restarts > 1 && ` failed ${restarts} times`}</h2>
