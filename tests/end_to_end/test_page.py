@@ -145,6 +145,8 @@ def test_sign_in_link_works_once_and_the_session_survives_a_reload(
 
 def test_curves_and_logs_are_updated_live(browser: Browser) -> None:
     browser.go("experiments/1", re.compile("onerror"))
+    # Each trial validates once, so that the page changes to the optimization history.
+    browser.press("Learning curves")
     # Without interaction the page shows the end of each trial.
     legend = browser.window.get_by_role("list", name="curves").get_by_role("listitem")
     legend.nth(0).wait_for()

@@ -13,11 +13,15 @@ const PICTURES = [
   ["pareto", "Pareto front"],
 ] as const;
 
+// What a reader has set for curves is shown in curves.
+const CURVE_SETTINGS = ["metric", "group", "trials", "x", "smooth", "best", "quantiles", "colour"];
+
 export function ResultsPart({ experiment }: { experiment: ExperimentWhole }) {
   const { query } = useRoute();
   const [areSingle, setSingle] = useState(false);
-  // Where each trial has one value, curves would be points. A chosen metric is always drawn as curves.
-  const usual = areSingle && !query.get("metric") ? "history" : "curves";
+  // Where each trial has one value, curves would be points. Trials that have not ended may have more later.
+  const hasEnded = experiment.trials.completed > 1;
+  const usual = areSingle && hasEnded && !CURVE_SETTINGS.some((name) => query.has(name)) ? "history" : "curves";
   const picture = PICTURES.find(([name]) => name === query.get("picture"))?.[0] ?? usual;
   return (
     <>
