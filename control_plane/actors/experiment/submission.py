@@ -49,7 +49,21 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         has_growing_id_blocks=message.has_growing_id_blocks,
         has_values_row=message.has_values_row,
     )
-    definition = Definition(
+    context.write_part("definition", _definition_of(message))
+    generator = Generator.from_seed(message.plan.seed)
+    context.write_part("generator", generator.key)
+    state = apply_operations(state, begun, context)
+    if begun.more:
+        state = expand_backlog(state, context)
+    # The job row follows the trials, so that the pool can read their requests immediately.
+    write_job_row(state, context)
+    write_values_row(state, context)
+    return write_listing_row(state, context)
+
+
+def _definition_of(message: ExperimentSubmitted) -> Definition:
+    """Return the definition of a submitted experiment."""
+    return Definition(
         plan=message.plan,
         settings=message.settings,
         config=message.config,
@@ -66,13 +80,3 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         workspace=message.workspace,
         project=message.project,
     )
-    context.write_part("definition", definition)
-    generator = Generator.from_seed(message.plan.seed)
-    context.write_part("generator", generator.key)
-    state = apply_operations(state, begun, context)
-    if begun.more:
-        state = expand_backlog(state, context)
-    # The job row follows the trials, so that the pool can read their requests immediately.
-    write_job_row(state, context)
-    write_values_row(state, context)
-    return write_listing_row(state, context)

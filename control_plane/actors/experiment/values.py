@@ -50,7 +50,7 @@ NO_VALUES = ExperimentValues({}, {})
 
 
 def write_values_row(state: ExperimentState, context: StepContext) -> None:
-    """Write the experiment's values row, if the experiment has one (`has_values_row`)."""
+    """Write the experiment's values row. Do nothing without `has_values_row`."""
     if not state.has_values_row:
         return
     row: dict[str, object] = {"hparams": listed_hparams(definition_of(context))}
