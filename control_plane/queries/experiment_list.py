@@ -20,7 +20,7 @@ from control_plane.errors import invalid
 from control_plane.queries.experiment import Experiment, describe_experiments
 from control_plane.queries.experiment_columns import Column, parse_column
 from control_plane.queries.experiment_terms import Conditions
-from control_plane.queries.listed_facts import Facts, ListEntry, Need, read_facts
+from control_plane.queries.listed_facts import DecodedListings, Facts, ListEntry, Need, read_facts
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.state_filter import StateFilter, parse_experiment_states
 from control_plane.services import Services
@@ -247,7 +247,7 @@ def _read_page(
     """
     name, start = _start_of_page(shown, page, descending)
     # If every experiment matches, a single query reads the page and the row after the page.
-    candidates = _read_candidates(services.table, shown, start, descending, page.limit + 1)
+    candidates = _read_candidates(services, shown, start, descending, page.limit + 1)
     entries: list[ListEntry] = []
     for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(sort, row):
@@ -274,7 +274,7 @@ def _read_page_by_facts(
         RequestError: invalid, for a cursor of another list.
     """
     name, start = _start_of_page(shown, page, descending)
-    candidates = _read_candidates(services.table, shown, start, descending, _PAGE_ROWS)
+    candidates = _read_candidates(services, shown, start, descending, _PAGE_ROWS)
     entries: list[ListEntry] = []
     end: str | None = None
     for rows_read, (sort, row) in enumerate(candidates, 1):
@@ -318,7 +318,7 @@ def _read_newest(
         id is None if all experiments were read.
     """
     entries: list[ListEntry] = []
-    candidates = _read_candidates(services.table, shown, None, True, _PAGE_ROWS)
+    candidates = _read_candidates(services, shown, None, True, _PAGE_ROWS)
     for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(sort, row):
             entries.append(ListEntry(sort, row))
@@ -340,7 +340,11 @@ def _read_max(services: Services, shown: ExperimentFilter) -> int:
 
 
 def _read_candidates(
-    table: StateTable, shown: ExperimentFilter, after: str | None, descending: bool, rows_first: int
+    services: Services,
+    shown: ExperimentFilter,
+    after: str | None,
+    descending: bool,
+    rows_first: int,
 ) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield the sort key and list row of each experiment after the sort key `after`.
 
@@ -349,7 +353,7 @@ def _read_candidates(
     reads `rows_first` rows; each later query reads twice as many, up to a limit.
 
     Args:
-        table: the state table.
+        services: the services that read the list.
         shown: the filter, of which only the terms count.
         after: the sort key of the last row of the previous page; None for the beginning.
         descending: the newest experiment first.
@@ -358,7 +362,8 @@ def _read_candidates(
     first, last = _FIRST, _LAST
     if after is not None:
         first, last = (first, after) if descending else (f"{after} ", last)
-    partition, terms = _partition(shown), shown.all_terms
+    partition, terms, table = _partition(shown), shown.all_terms, services.table
+    decoded = services.cache_of(DecodedListings)
     size_max = GET_MAX if terms else _PAGE_ROWS
     size = min(rows_first, size_max)
     while True:
@@ -366,7 +371,7 @@ def _read_candidates(
         if terms:
             yield from _look_up(table, terms[1:], [row.key.sort for row in page.rows])
         else:
-            listed = decode_listings(row.body for row in page.rows)
+            listed = decoded.decode([row.body for row in page.rows])
             yield from zip((row.key.sort for row in page.rows), listed, strict=True)
         if page.next_sort is None:
             return

@@ -7,12 +7,12 @@ hyperparameters. A request reads a limited number of states and definitions.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Final, Literal, NamedTuple
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.listing import ListingRow
+from control_plane.actors.experiment.listing import ListingRow, decode_listings
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.experiment.values import (
     NO_VALUES,
@@ -28,6 +28,8 @@ from control_plane.engine.head import HEAD, decode_head
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import GET_MAX, Key, Row, StateTable
+
+Decoded = TypeVar("Decoded")
 
 Need = Literal["figures", "metrics", "hparams"]
 """A kind of facts: the best metric, the progress and the cost; all metrics; or hyperparameters."""
@@ -65,32 +67,43 @@ class Facts(NamedTuple):
     """The hyperparameters by dotted path, as in `ExperimentValues`."""
 
 
-class DecodedValues:
-    """A cache of decoded values rows, by body. Safe to share between threads.
+class _DecodedRows(Generic[Decoded]):
+    """A cache of decoded rows, by body. Safe to share between threads.
 
     Few rows change between two requests, and decoding takes longer than reading.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decode_all: Callable[[Iterable[bytes]], list[Decoded]]) -> None:
         self._lock = Lock()
-        self._cached: dict[bytes, ExperimentValues] = {}
+        self._decode_all = decode_all
+        self._cached: dict[bytes, Decoded] = {}
 
-    def decode(self, bodies: Sequence[bytes]) -> list[ExperimentValues]:
-        """Decode the bodies of values rows, in order.
-
-        Raises:
-            ValueError: a body is not JSON.
-        """
+    def decode(self, bodies: Sequence[bytes]) -> list[Decoded]:
+        """Decode the bodies of rows, in order. Raises the errors of the decoder."""
         cached = self._cached
         unknown = [body for body in dict.fromkeys(bodies) if body not in cached]
         if unknown:
-            decoded = dict(zip(unknown, decode_values(unknown), strict=True))
+            decoded = dict(zip(unknown, self._decode_all(unknown), strict=True))
             if len(cached) + len(decoded) > _CACHED_MAX:
                 cached = {body: cached[body] for body in bodies if body in cached}
             cached = {**cached, **decoded}
             with self._lock:
                 self._cached = cached
         return [cached[body] for body in bodies]
+
+
+class DecodedValues(_DecodedRows[ExperimentValues]):
+    """The cache of decoded values rows."""
+
+    def __init__(self) -> None:
+        super().__init__(decode_values)
+
+
+class DecodedListings(_DecodedRows[ListingRow]):
+    """The cache of decoded listing rows."""
+
+    def __init__(self) -> None:
+        super().__init__(decode_listings)
 
 
 def read_facts(
