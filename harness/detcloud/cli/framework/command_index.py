@@ -380,12 +380,7 @@ _CLUSTER = (
         is_local=True,
     ),
     Command(
-        "cluster",
-        "restore",
-        "restore the local cluster from a backup",
-        "backup",
-        ("restore",),
-        is_local=True,
+        "cluster", "restore", "restore the local cluster", "backup", ("restore",), is_local=True
     ),
     Command("master", "info", "show the cluster's server", "master"),
     Command("master", "logs", "print the local cluster's log", "master", is_local=True),
