@@ -171,30 +171,3 @@ def test_experiment_continues_after_the_loss_of_its_files(company: Account, tmp_
         person.run("experiment", "activate", kept)
         assert wait_for(cluster, person, kept)["restarts"] == 0
         wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
-
-
-@pytest.mark.nightly
-def test_cluster_continues_after_the_loss_of_a_bucket(company: Account, tmp_path: Path) -> None:
-    """Without a copy, the lost checkpoints are named, and other experiments run."""
-    team = stack(company, "bucket", POOLS)
-    s3, bucket = team.aws.client("s3"), team.outputs["checkpoints"]
-    person = Laptop(tmp_path / "home", DETCLOUD_URL=team.url, DETCLOUD_TOKEN=team.token)
-    with running(team) as cluster:
-        wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
-        gone = create(person, 6, tmp_path, batch_seconds=0.15, settings=("max_restarts=0",))
-        first_checkpoint(cluster, gone)
-        pause(person, cluster, gone)
-        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-            for entry in (*page.get("Versions", ()), *page.get("DeleteMarkers", ())):
-                place = {"Key": entry["Key"], "VersionId": entry["VersionId"]}
-                s3.delete_object(Bucket=bucket, **place)
-        s3.delete_bucket(Bucket=bucket)
-        # As a deployment with --new-stores does.
-        s3.create_bucket(Bucket=bucket)
-        report = restore_objects(team)
-        assert any(folder.startswith(f"{gone}/") for folder in report.lost)
-        person.run("experiment", "activate", gone)
-        with cluster.client() as client:
-            wait_until(lambda: client.experiment(gone).state == "ERROR", 120, "the error")
-        wait_for(cluster, person, create(person, 1, tmp_path))
-        wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
