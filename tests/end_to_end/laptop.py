@@ -74,7 +74,7 @@ class Laptop:
 
     def await_completion(self, experiment: int) -> None:
         """Wait until an experiment has ended with success."""
-        assert self.run("wait", experiment).stdout.split()[-1] == "COMPLETED"
+        assert self.run("wait", experiment).stdout.split()[-1] == "finished"
 
     def replay(self, experiment: int) -> None:
         """Replay an experiment and all trials; the states must equal the recorded states."""

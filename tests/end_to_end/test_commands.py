@@ -59,9 +59,9 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
     assert agent["state"] == "ALIVE"
     assert laptop.json("status")["experiments"] == {"ACTIVE": 0, "PAUSED": 0}
     # The human-readable output has the same values.
-    assert " COMPLETED " in laptop.run("list").stdout
+    assert " finished " in laptop.run("list").stdout
     assert "Name             tiny\n" in laptop.run("describe", 1).stdout
-    assert " COMPLETED |    10 |     10 |" in laptop.run("trial", "list", 1).stdout
+    assert " finished |    10 |     10 |" in laptop.run("trial", "list", 1).stdout
     assert (
         f"Latest checkpoint  {trial['latest_checkpoint']}" in laptop.run("t", "describe", 1).stdout
     )

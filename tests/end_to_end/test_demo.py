@@ -41,7 +41,7 @@ def test_interrupted_trial_ends_with_the_weights_of_an_uninterrupted_trial(lapto
     target = laptop.json("trial", "describe", second)["target_steps"]
     assert 0 < checkpoint.data["steps_completed"] < target
     laptop.run("activate", 2)
-    assert {laptop.run("wait", number).stdout.split()[-1] for number in (1, 2)} == {"COMPLETED"}
+    assert {laptop.run("wait", number).stdout.split()[-1] for number in (1, 2)} == {"finished"}
     with laptop.cluster() as cluster:
         unbroken, interrupted = (_only_trial(outcome_of(cluster, number)) for number in (1, 2))
     assert interrupted == unbroken
