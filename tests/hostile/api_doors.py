@@ -157,6 +157,9 @@ DOORS: Mapping[str, Door] = {
     "POST /agents/{}/registry-credentials": Door(
         Role.AGENT, {"allocation": "1.1", "image": "i"}, "/agents/idle/registry-credentials"
     ),
+    "POST /agents/{}/early-image-credentials": Door(
+        Role.AGENT, {"image": "i"}, "/agents/idle/early-image-credentials"
+    ),
     "POST /agents/{}/package-archives": Door(
         Role.AGENT,
         {"allocation": "1.1", "kind": "hook", "key": SHA256, "size": 1, "sha256": SHA256},
