@@ -39,9 +39,9 @@ export function FilterBox({ text, error }: { text: string; error: Error | undefi
       <label for={id} class="hidden">Filter</label>
       <input id={id} type="search" class="wide" spellcheck={false} autocomplete="off" value={draft}
         placeholder="state:running metric:loss<0.3 lr>0.01 label:x user:me"
-        aria-invalid={place != null} aria-describedby={`${id}-error`}
+        aria-invalid={place != null} aria-describedby={place == null ? undefined : `${id}-error`}
         onInput={(event) => setDraft(event.currentTarget.value)} onChange={(event) => apply(event.currentTarget.value)} />
-      <p id={`${id}-error`} class="failure" role="alert" hidden={place == null}>{place == null ? "" : error?.message}</p>
+      {place != null && <p id={`${id}-error`} class="failure" role="alert">{error?.message}</p>}
       <div class="tools">
         <span class="states" role="group" aria-label="State">
           {STATES.map((state) => (
