@@ -71,7 +71,8 @@ export function useLive<T>(
     }
     document.addEventListener("visibilitychange", onVisibility);
     const endReturn = onReturn(() => {
-      if (failures > 0 || waitMs !== null) void ask.current(true);
+      // A hidden page asks when it is looked at again.
+      if (!document.hidden && (failures > 0 || waitMs !== null)) void ask.current(true);
     });
     void ask.current();
     return () => {
