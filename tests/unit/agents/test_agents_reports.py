@@ -66,10 +66,10 @@ def read(line: dict[str, Any], writer: str = "0") -> object:
 
 
 def test_validation_has_searcher_metric() -> None:
-    assert read(VALIDATION) == ValidationReported(2, 60, 0.5)
+    assert read(VALIDATION) == ValidationReported(2, 60, 0.5, values={"accuracy": 0.9})
     assert to_message(
         Report(4, 2, "0", 100, VALIDATION), ReportContext("accuracy")
-    ) == ValidationReported(2, 60, 0.9)
+    ) == ValidationReported(2, 60, 0.9, values={"loss": 0.5})
 
 
 def test_damage_counts_from_chief_only_and_has_fallbacks() -> None:
@@ -392,14 +392,15 @@ def timed_message(metrics: dict[str, Any], time_metric: str = "hours") -> object
 
 
 def test_timed_search_gets_both_metrics() -> None:
-    assert timed_message({"loss": 0.5, "hours": 2}) == ValidationReported(2, 60, 0.5, 2.0)
+    timed = ValidationReported(2, 60, 0.5, 2.0, values={"hours": 2.0})
+    assert timed_message({"loss": 0.5, "hours": 2}) == timed
     assert timed_message({"loss": "NaN", "hours": 2.5}) == ValidationReported(2, 60, None, 2.5)
 
 
 def test_batches_need_not_be_reported_as_time_metric() -> None:
     assert timed_message({"loss": 0.5}, "batches") == ValidationReported(2, 60, 0.5, 60.0)
     assert timed_message({"loss": 0.5, "batches": 7}, "batches") == ValidationReported(
-        2, 60, 0.5, 7.0
+        2, 60, 0.5, 7.0, values={"batches": 7.0}
     )
 
 
@@ -437,4 +438,5 @@ def test_messages_of_gang_nodes_have_ranks() -> None:
     assert read(running, "agent") == ContainerStateReported(2, "RUNNING", 1, 2)
     exited = read(EXITED | {"notice": "spot interruption"}, "agent")
     assert exited == AllocationExited(2, "errored", 1, 3, "out of luck", 1, 2, "spot interruption")
-    assert read(VALIDATION, "1") == ValidationReported(2, 60, 0.5, nodes=2)
+    by_rank = ValidationReported(2, 60, 0.5, nodes=2, values={"accuracy": 0.9})
+    assert read(VALIDATION, "1") == by_rank

@@ -50,6 +50,7 @@ NOT_SIMULATED = frozenset(
         "token record",
         "trial metadata",
         "upload session",
+        "values",
     }
 )
 
