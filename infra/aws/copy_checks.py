@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Final
 
 import botocore.exceptions as sdk
@@ -12,8 +13,9 @@ from infra.aws.exports import find_export
 from infra.aws.names import Names
 from infra.aws.settings import Settings
 from infra.aws.stores import describe_table
+from infra.copy_age import SUBJECT, check_export_age
 from infra.copy_settings import STATE_DAYS, Copies
-from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
+from infra.findings import Finding, Unknown, fine_finding, read_fact
 from infra.restoration import RestoreFailed
 
 # List prices in us-east-1, in dollars: an export a GB, the traffic to another region a GB, and the
@@ -22,7 +24,7 @@ EXPORT_PRICE: Final = 0.10
 TRAFFIC_PRICE: Final = 0.02
 STORAGE_PRICE: Final = 0.023
 _HOURS_A_MONTH: Final = 730
-_SUBJECT: Final = "copies"
+_OLD_EXPORT: Final = "`aws dynamodb list-exports` shows why exports failed"
 
 
 def check_copies(settings: Settings, clients: Clients) -> list[Finding]:
@@ -35,8 +37,10 @@ def check_copies(settings: Settings, clients: Clients) -> list[Finding]:
         return []
     names = settings.names
     return [
-        *read_fact(_read_size(names, clients), _SUBJECT, lambda size: _cost(copies, size)),
-        *read_fact(_read_newest(names, clients), _SUBJECT, lambda age: _age(copies, age)),
+        *read_fact(_read_size(names, clients), SUBJECT, lambda size: _cost(copies, size)),
+        *read_fact(
+            _read_newest(names, clients), SUBJECT, partial(check_export_age, copies, _OLD_EXPORT)
+        ),
     ]
 
 
@@ -79,19 +83,4 @@ def _cost(copies: Copies, size: int) -> Iterator[Finding]:
         f"costs about {monthly_cost(copies, size):.2f} $ a month; the copies of {buckets} cost "
         f"{TRAFFIC_PRICE} $ a GB once and {STORAGE_PRICE} $ a GB and month"
     )
-    yield fine_finding(_SUBJECT, text)
-
-
-def _age(copies: Copies, newest: datetime | None) -> Iterator[Finding]:
-    """Yield a warning if the newest export is missing or older than two intervals."""
-    age = None if newest is None else datetime.now(UTC) - newest
-    if age is None:
-        text = f"no export of the state has been made in {copies.region} yet"
-        remedy = f"the first one is made within {copies.hours} h of the deployment"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
-    elif age > timedelta(hours=2 * copies.hours):
-        text = f"the newest export of the state is {age.total_seconds() / 3600:.0f} h old"
-        remedy = "`aws dynamodb list-exports` shows why exports failed"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
-    else:
-        yield fine_finding(_SUBJECT, f"the newest export is of {newest:%Y-%m-%d %H:%M} UTC")
+    yield fine_finding(SUBJECT, text)

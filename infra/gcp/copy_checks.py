@@ -1,10 +1,11 @@
 """The check of the copies in another region: cost, newest export, and outcome of the transfers."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from infra.copy_age import SUBJECT, check_export_age
 from infra.copy_settings import Copies
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.copies import TRANSFERS
@@ -20,7 +21,9 @@ from infra.restoration import RestoreFailed
 TRAFFIC_PRICE: Final = 0.02
 STORAGE_PRICE: Final = 0.020
 _ROWS: Final = 100_000
-_SUBJECT: Final = "copies"
+_OLD_EXPORT: Final = (
+    "the log of the function tick, and `gcloud firestore operations list`, show why"
+)
 _FAILED: Final = ("FAILED", "ABORTED")
 
 
@@ -36,11 +39,13 @@ def check_copies(settings: Settings, api: GoogleApi) -> list[Finding]:
     names = settings.names
     found = [
         _cost(copies),
-        *read_fact(_read_newest(names, api), _SUBJECT, partial(_age, copies)),
+        *read_fact(
+            _read_newest(names, api), SUBJECT, partial(check_export_age, copies, _OLD_EXPORT)
+        ),
     ]
     for name in copies.buckets:
         outcome = _read_transfer(names, api, name)
-        found += read_fact(outcome, _SUBJECT, partial(_transfer, names, name))
+        found += read_fact(outcome, SUBJECT, partial(_transfer, names, name))
     return found
 
 
@@ -57,7 +62,7 @@ def _cost(copies: Copies) -> Finding:
         f"{monthly_cost(copies, _ROWS):.2f} $ a month for {_ROWS:,} rows; the copies of {buckets} "
         f"cost {TRAFFIC_PRICE} $ a GB once and {STORAGE_PRICE} $ a GB and month"
     )
-    return fine_finding(_SUBJECT, text)
+    return fine_finding(SUBJECT, text)
 
 
 def _read_newest(names: Names, api: GoogleApi) -> datetime | Unknown | None:
@@ -81,30 +86,15 @@ def _read_transfer(names: Names, api: GoogleApi, name: str) -> Mapping[str, Any]
     return None if run is None else run.get("metadata", {})
 
 
-def _age(copies: Copies, newest: datetime | None) -> Iterator[Finding]:
-    """Yield a warning if the newest export is missing or older than two intervals."""
-    age = None if newest is None else datetime.now(UTC) - newest
-    if age is None:
-        text = f"no export of the state has been made in {copies.region} yet"
-        remedy = f"the first one is made within {copies.hours} h of the deployment"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
-    elif age > timedelta(hours=2 * copies.hours):
-        text = f"the newest export of the state is {age.total_seconds() / 3600:.0f} h old"
-        remedy = "the log of the function tick, and `gcloud firestore operations list`, show why"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
-    else:
-        yield fine_finding(_SUBJECT, f"the newest export is of {newest:%Y-%m-%d %H:%M} UTC")
-
-
 def _transfer(names: Names, name: str, run: Mapping[str, Any] | None) -> Iterator[Finding]:
     """Yield a warning if the latest transfer of a bucket failed, or if no transfer has run."""
     if run is None:
         text = f"the bucket of {name} has not been copied yet"
         remedy = "the first transfer begins on the day after the deployment"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
+        yield Finding(Level.WARNING, SUBJECT, text, remedy)
     elif run.get("status") in _FAILED:
         text = f"the latest transfer of the bucket of {name} failed"
         remedy = f"`gcloud transfer operations list --job-names={names.part(name)}` shows why"
-        yield Finding(Level.WARNING, _SUBJECT, text, remedy)
+        yield Finding(Level.WARNING, SUBJECT, text, remedy)
     else:
-        yield fine_finding(_SUBJECT, f"the bucket of {name} is copied")
+        yield fine_finding(SUBJECT, f"the bucket of {name} is copied")
