@@ -164,6 +164,8 @@ def _search(
         plan=plan,
         settings=replace(message.settings, max_restarts=failures_max),
         retention=Retention(1, 1, 1),
+        listing_has_failures=True,
+        has_values_row=True,
     )
     lengths, unit_batches = time_lengths(config), 1
     if lengths.counts_epochs:

@@ -50,7 +50,6 @@ NOT_SIMULATED = frozenset(
         "token record",
         "trial metadata",
         "upload session",
-        "values",
     }
 )
 
