@@ -21,15 +21,6 @@ from tests.unit.checkpoint_stores.deep_folders import deep_folder
 EVENTS = "events.out.tfevents.1.host"
 
 
-@pytest.fixture
-def place(cluster: Cluster) -> Path:
-    """The folder of trial 1's event files in the store."""
-    cluster.create(CONFIG)
-    path = cluster.checkpoints / "tensorboard" / "1" / "1"
-    path.mkdir(parents=True)
-    return path
-
-
 def test_event_file_urls_need_no_token(cluster: Cluster, place: Path) -> None:
     (place / "ünicode; 100%").mkdir()
     for name in (EVENTS, f"ünicode; 100%/{EVENTS}"):

@@ -31,15 +31,6 @@ def record(step: int, image: bytes = PNG) -> bytes:
     return length + struct.pack("<I", masked_crc(length)) + event + b"\x00" * 4
 
 
-@pytest.fixture
-def place(cluster: Cluster) -> Path:
-    """The folder of trial 1's event files in the store."""
-    cluster.create(CONFIG)
-    path = cluster.checkpoints / "tensorboard" / "1" / "1"
-    path.mkdir(parents=True)
-    return path
-
-
 def all_pages(cluster: Cluster, limit: int) -> list[dict[str, Any]]:
     pages = [cluster.get(f"/trials/1/media?limit={limit}").json]
     while cursor := pages[-1]["next_cursor"]:
