@@ -10,7 +10,7 @@ import { useWho } from "../../shell/who";
 import { CostCard, MachinesCard } from "./cluster_cards";
 import { ExperimentRows } from "./experiment_rows";
 import { keepLook, lastLookMs } from "./last_look";
-import { findJob, WaitingRows, type Active } from "./waiting_rows";
+import { findJob, WaitingRows } from "./waiting_rows";
 
 const SHOWN_MAX = 8;
 // The newest experiments that ended are searched for failures since the last look.
@@ -70,15 +70,13 @@ function Running({ user }: { user: string | null }) {
   );
 }
 
-/** The newest active experiments: those that hold slots, and those that wait, with their jobs. */
+/** The newest active experiments: those with a running trial, and the others with their jobs. */
 async function loadActive(user: string | null, signal: AbortSignal) {
   const { items, next_cursor: next } = await get("/api/v1/experiments", { query: { user, state: "ACTIVE", limit: SHOWN_MAX }, signal });
-  const jobs = await Promise.all(items.map(({ job_id: id }) => findJob(id, signal)));
-  const active = items.map((experiment, place) => ({ experiment, job: jobs[place] }));
-  const holdsSlots = ({ job }: Active) => job !== undefined && job.allocated_slots > 0;
+  const waiting = items.filter(({ condition }) => condition !== "running");
   return {
-    running: active.filter(holdsSlots).map(({ experiment }) => experiment),
-    waiting: active.filter((one) => !holdsSlots(one)),
+    running: items.filter(({ condition }) => condition === "running"),
+    waiting: await Promise.all(waiting.map(async (experiment) => ({ experiment, job: await findJob(experiment.job_id, signal) }))),
     hasMore: next !== null,
   };
 }

@@ -5,7 +5,7 @@ import { get, type Schemas } from "../../api/client";
 import { Moment } from "../../parts/status";
 import { href } from "../../shell/router";
 
-export interface Active {
+interface Active {
   experiment: Schemas["Experiment"];
   /** Undefined if the experiment has ended meanwhile. */
   job: Job | undefined;
