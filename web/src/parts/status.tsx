@@ -72,9 +72,14 @@ export function ExperimentState({ experiment }: { experiment: WithTrials }) {
   return (
     <>
       <span title={message.slice(0, 1000)}><Badge state={condition} /></span>
-      {failed > 0 && <>{" "}<a class="bad" href={href("experiments", id!, "failures")}>{countText(failed, "trial")} failed</a></>}
+      {failed > 0 && <>{" "}<FailuresLink id={id!}>{countText(failed, "trial")} failed</FailuresLink></>}
     </>
   );
+}
+
+/** A link to the part Failures of an experiment. */
+export function FailuresLink({ id, children }: { id: number; children: ComponentChildren }) {
+  return <a class="bad" href={href("experiments", id, "failures")}>{children}</a>;
 }
 
 export function Progress({ value }: { value: number | null }) {

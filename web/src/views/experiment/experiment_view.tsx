@@ -5,7 +5,7 @@ import type { ExperimentWhole } from "../../api/answers";
 import { get } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
-import { Moment, Period, Progress, Shown } from "../../parts/status";
+import { FailuresLink, Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
@@ -87,7 +87,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
         <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
         {trials.running} running or waiting,{" "}
         {trials.errored > 0
-          ? <a class="bad" href={href("experiments", experiment.id!, "failures")}>{trials.errored} failed</a>
+          ? <FailuresLink id={experiment.id!}>{trials.errored} failed</FailuresLink>
           : "0 failed"}
       </dd>
       <dt>Best {experiment.metric}</dt>

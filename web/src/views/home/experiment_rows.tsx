@@ -2,7 +2,7 @@
 
 import type { Schemas } from "../../api/client";
 import { countText, dollarsText, numberText, shortText } from "../../parts/format";
-import { Badge, Moment, Progress } from "../../parts/status";
+import { Badge, FailuresLink, Moment, Progress } from "../../parts/status";
 import { href } from "../../shell/router";
 
 type Experiment = Schemas["Experiment"];
@@ -39,7 +39,7 @@ function sentence(one: Experiment) {
   return (
     <>
       {parts.join(", ")}
-      {errored > 0 && <>, <a class="bad" href={href("experiments", one.id!, "failures")}>{errored} failed</a></>}
+      {errored > 0 && <>, <FailuresLink id={one.id!}>{errored} failed</FailuresLink></>}
       {one.best_metric !== null && one.best_metric !== undefined && (
         <>; {one.smaller_is_better ? "lowest" : "highest"} {one.metric} <strong>{numberText(one.best_metric)}</strong></>
       )}
