@@ -196,7 +196,7 @@ def test_view_with_missing_scripts_asks_for_a_reload(chromium: Any, laptop: Lapt
         window.keyboard.press("g")
         window.keyboard.press("j")
         old.wait_for_text(re.compile("This view could not be loaded"))
-        window.get_by_role("navigation", name="views").wait_for()
+        window.get_by_role("navigation", name="views", exact=True).wait_for()
         assert old.serious_findings() == []
         window.unroute(scripts)
         old.press("Reload the page")
@@ -209,7 +209,7 @@ def test_view_with_missing_scripts_asks_for_a_reload(chromium: Any, laptop: Lapt
         # A reload would lose the page.
         old.press("Reload the page")
         old.wait_for_text(re.compile("The cluster still does not answer"))
-        window.get_by_role("navigation", name="views").wait_for()
+        window.get_by_role("navigation", name="views", exact=True).wait_for()
         window.context.set_offline(False)
         # When the cluster answers again, the page reloads by itself.
         old.see("Templates")

@@ -150,6 +150,8 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
 
 def test_filter_columns_and_views_of_the_table(browser: Browser) -> None:
     window = browser.window
+    # The view of an earlier test would keep its focus in the box.
+    browser.go("", "Home")
     browser.go("experiments", "Experiments")
     browser.wait_for_text("4 shown, newest first")
     box = window.get_by_role("searchbox", name="Filter")

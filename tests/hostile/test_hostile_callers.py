@@ -35,6 +35,7 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/storage-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/data-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/registry-credentials"),
+    ("post", f"{V1}/agents/{{agent_id}}/early-image-credentials"),
     ("get", f"{V1}/agents/{{agent_id}}/package-archives"),
     ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }

@@ -244,11 +244,13 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "number": [1],
         "agent_id": ["local"],
         "resource_pool": ["default", "secret"],
+        "alarm": ["queue-wait"],
         "job_id": [job.job_id for job in client.jobs()],
         "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {
+        "/experiment-curves": "?experiments=1",
         "/trials/{trial_id}/metrics/series": "?group=validation",
         "/experiments/{experiment_id}/code/file": "?path=train.py",
     }

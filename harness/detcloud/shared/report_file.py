@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class ReportFile:
         self._offset = os.fstat(self._descriptor).st_size
         # Whether the file may end with half a line. False after a complete write of this object.
         self._may_be_torn = True
+        self._first_write = threading.Lock()
 
     def append(self, kind: str, **fields: object) -> None:
         """Append a report of this kind, with the current time and the fields, as a line of JSON.
@@ -52,11 +54,7 @@ class ReportFile:
                 f"; {_largest_value(plain)}"
             )
         try:
-            if self._may_be_torn:
-                line = self._separator_after_torn_line() + line
-            self._may_be_torn = True
-            written = os.write(self._descriptor, line)
-            self._may_be_torn = written != len(line)
+            written, line = self._write_on_a_new_line(line)
         except OSError as error:
             raise DetcloudError(
                 f"a {kind!r} report could not be written to {self.path}: {error.strerror}; free "
@@ -67,6 +65,33 @@ class ReportFile:
                 f"{written} of the {len(line)} bytes of a {kind!r} report were written to "
                 f"{self.path}: is the disk full?"
             )
+
+    def _write_on_a_new_line(self, line: bytes) -> tuple[int, bytes]:
+        """Write the line with one system call, after a newline if the file ends with half a line.
+
+        Return the number of written bytes, and the bytes that the call was to write. Raise OSError
+        if the file cannot be read or written.
+        """
+        if not self._may_be_torn:
+            return self._write(line), line
+        # Another thread's line that is only half in the file is not torn.
+        with self._first_write:
+            if self._may_be_torn:
+                line = self._separator_after_torn_line() + line
+            written = self._write(line)
+            self._may_be_torn = written != len(line)
+        return written, line
+
+    def _write(self, line: bytes) -> int:
+        try:
+            written = os.write(self._descriptor, line)
+        except BaseException:
+            # An interruption may come after a part was written.
+            self._may_be_torn = True
+            raise
+        if written != len(line):
+            self._may_be_torn = True
+        return written
 
     def _separator_after_torn_line(self) -> bytes:
         """Return a newline if the file does not end with a newline, else b"". b"" if it is empty.

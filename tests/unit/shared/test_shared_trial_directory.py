@@ -2,6 +2,7 @@ import json
 import math
 import os
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -224,6 +225,26 @@ def test_a_line_cut_by_a_full_disk_is_terminated(tmp_path: Path) -> None:
     assert half == '{"kin'
     report.close()
     other.close()
+
+
+def test_two_threads_write_no_empty_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = ReportFile(tmp_path / "report.jsonl")
+    other = Thread(target=report.append, args=("second",))
+    write = os.write
+
+    def write_slowly(descriptor: int, line: bytes) -> int:
+        # Another thread reports while this line is half in the file.
+        monkeypatch.setattr(os, "write", write)
+        half = write(descriptor, line[:10])
+        other.start()
+        other.join(timeout=0.2)
+        return half + write(descriptor, line[10:])
+
+    monkeypatch.setattr(os, "write", write_slowly)
+    report.append("first")
+    other.join()
+    kinds = [json.loads(line)["kind"] for line in report.path.read_text().splitlines()]
+    assert kinds == ["first", "second"]
 
 
 def test_unknown_era_is_refused(tmp_path: Path) -> None:

@@ -71,9 +71,11 @@ def list_alarms(arguments: Namespace) -> int:
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `describe_alarm`: ALARM and the output form (`--json` or `--yaml`)."""
+    """Add the arguments of `describe_alarm`: ALARM and the output form (`--json`, `--yaml` or
+    `--csv`).
+    """
     parser.add_argument("alarm", metavar="ALARM", help="the name of the alarm, such as queue-wait")
-    add_output_options(parser, csv=False)
+    add_output_options(parser)
 
 
 def describe_alarm(arguments: Namespace) -> int:
@@ -82,7 +84,7 @@ def describe_alarm(arguments: Namespace) -> int:
     The page is part of detcloud, and printed before the cluster is asked. If no cluster answers,
     print a note to stderr instead of the state. Alarms that a cloud evaluates have no state here.
     As JSON or YAML, `items` has the states, or is null without an answer, and `runbook` the
-    Markdown of the page.
+    Markdown of the page. CSV has the states only.
 
     Raises:
         DetcloudError: the runbook has no such alarm, or the cluster refuses the request.
@@ -92,6 +94,9 @@ def describe_alarm(arguments: Namespace) -> int:
     if page is None:
         known = ", ".join(alarm_names(folder))
         raise DetcloudError(f"there is no alarm {arguments.alarm}; the alarms are {known}")
+    if arguments.form == "csv":
+        print_items(STATE_COLUMNS, _read_states(arguments) or [], arguments)
+        return 0
     if arguments.form != "text":
         items = _read_states(arguments)
         print_value({"alarm": arguments.alarm, "items": items, "runbook": page}, arguments.form)

@@ -1,6 +1,6 @@
 /** The search box of the list of experiments, and its terms as chips. The typed text is the filter. */
 
-import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../../api/client";
 import { shortText } from "../../parts/format";
 import { filterQuery, hasValue, isComplete, splitTerms, termAt, toggleValue, withoutTerm } from "./filter_text";
@@ -24,8 +24,20 @@ const EXAMPLES: [string, string][] = [
 export function FilterBox({ text, error }: { text: string; error: Error | undefined }) {
   const id = useId();
   const [draft, setDraft] = useState(text);
-  useLayoutEffect(() => setDraft(text), [text]);
-  const apply = (next: string) => setQuery(filterQuery(next));
+  // A text that this box sent returns with the address, when more may be typed already.
+  const sent = useRef(text);
+  useLayoutEffect(() => {
+    if (text !== sent.current) setDraft(text);
+    sent.current = text;
+  }, [text]);
+  const apply = (next: string) => {
+    sent.current = next.trim();
+    setQuery(filterQuery(next));
+  };
+  const replace = (next: string) => {
+    setDraft(next);
+    apply(next);
+  };
   useEffect(() => {
     if (draft.trim() === text || !isComplete(draft)) return undefined;
     const timer = setTimeout(() => apply(draft), PAUSE_MS);
@@ -46,24 +58,24 @@ export function FilterBox({ text, error }: { text: string; error: Error | undefi
         <span class="states" role="group" aria-label="State">
           {STATES.map((state) => (
             <button key={state} type="button" aria-pressed={hasValue(text, "state", state)}
-              onClick={() => apply(toggleValue(text, "state", state))}>{state}</button>
+              onClick={() => replace(toggleValue(text, "state", state))}>{state}</button>
           ))}
-          <button type="button" aria-pressed={hasValue(text, "failed-trials", "true")} onClick={() => apply(toggleValue(text, "failed-trials", "true"))}>with failed trials</button>
-          <button type="button" aria-pressed={hasValue(text, "user", "me")} onClick={() => apply(toggleValue(text, "user", "me"))}>mine</button>
+          <button type="button" aria-pressed={hasValue(text, "failed-trials", "true")} onClick={() => replace(toggleValue(text, "failed-trials", "true"))}>with failed trials</button>
+          <button type="button" aria-pressed={hasValue(text, "user", "me")} onClick={() => replace(toggleValue(text, "user", "me"))}>mine</button>
         </span>
         {terms.length > 0 && (
           <ul class="chips" aria-label="Terms of the filter">
             {terms.map((term) => (
               <li key={term.start}>
                 <button type="button" class={term.start === wrong?.start ? "chip bad" : "chip"} title="Remove this term"
-                  aria-label={`remove ${shortText(term.text, CHIP_CHARACTERS)}`} onClick={() => apply(withoutTerm(text, term))}>
+                  aria-label={`remove ${shortText(term.text, CHIP_CHARACTERS)}`} onClick={() => replace(withoutTerm(text, term))}>
                   {shortText(term.text, CHIP_CHARACTERS)} <span aria-hidden="true">×</span>
                 </button>
               </li>
             ))}
           </ul>
         )}
-        {terms.length > 0 && <button type="button" onClick={() => apply("")}>Clear filters</button>}
+        {terms.length > 0 && <button type="button" onClick={() => replace("")}>Clear filters</button>}
         <FilterHelp />
       </div>
     </form>
