@@ -184,7 +184,7 @@ simulate: $(CORE)
 
 # A crash at every commit, not at a sample of them.
 crashes: $(SETUP)
-	CRASH_STRIDE=1 $(BIN)/python -m pytest -ra -n logical --dist worksteal tests/simulation/test_*crash*.py
+	CRASH_STRIDE=1 $(BIN)/python -m pytest -ra -m '' -n logical --dist worksteal tests/simulation/test_*crash*.py
 
 # Every API and disturbance of trials on one, two and four processes, on one agent and on two.
 gangs: $(SETUP)

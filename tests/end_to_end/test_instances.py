@@ -66,6 +66,7 @@ def agents(laptop: Laptop) -> list[Process]:
     return [process for process in laptop.processes() if "detcloud.agent" in process.command]
 
 
+@pytest.mark.nightly
 def test_pool_grows_to_two_instances_and_shrinks_to_zero(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home)
     laptop.run("up")

@@ -79,8 +79,12 @@ def test_command_is_listed_and_the_log_is_followed(
     script = f"echo begins; echo {shlex.quote(CANARY)}; until [ -e {sign} ]; do sleep .1; done"
     run_command(laptop, f"{script}; echo goes on; sleep 600", "--config", f"name={LOUD!r}")
     run_command(laptop, "echo second", "--config", "name=next")
-    laptop.run("notebook", "start", "--detach", "--no-browser", "--config", "name=book")
+    # The command waits up to a minute for the start, which needs the slot of command 1.
+    waiting = laptop.spawn("notebook", "start", "--detach", "--no-browser", "--config", "name=book")
     browser.go("commands", LIST)
+    wait_until(lambda: len(read_rows(browser)) == 3)
+    waiting.kill()
+    waiting.communicate()
     wait_until(
         lambda: [row[3:] for row in read_rows(browser)[2:]] == [["running", "–", "ada", "local"]]
     )

@@ -27,6 +27,7 @@ NIGHTLY = tuple(
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("framework", "count"), [("core", 3), *NIGHTLY])
 def test_kill_within_an_upload_leaves_the_old_or_the_new_checkpoint(
     laptop: Laptop, tmp_path: Path, framework: str, count: int

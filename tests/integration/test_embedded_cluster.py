@@ -44,6 +44,7 @@ def has_ended(experiment: Experiment) -> bool:
     return experiment.has_ended
 
 
+@pytest.mark.nightly
 def test_experiment_runs_to_completion(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()
     experiment = client.create_experiment(config(), model_dir(tmp_path / "model"))
@@ -143,6 +144,7 @@ def test_killed_agent_is_replaced_and_trials_continue(
     assert [trial.data["restarts"] for trial in experiment.trials()] == [0, 0]
 
 
+@pytest.mark.nightly
 def test_pause_frees_the_slots_and_activate_resumes(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

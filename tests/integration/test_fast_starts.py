@@ -209,6 +209,7 @@ def test_forked_trial_sees_the_environment_of_a_plain_trial(
     assert len({*map(str, plain_drawn), *map(str, drawn), *map(str, again)}) == 3 * len(drawn)
 
 
+@pytest.mark.nightly
 def test_forked_trial_computes_identical_weights(tmp_path: Path, fork_server: ForkServer) -> None:
     outcomes = []
     for name, used in (("plain", None), ("forked", fork_server)):

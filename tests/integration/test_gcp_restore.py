@@ -236,7 +236,9 @@ def test_lost_database_is_restored_from_the_newest_backup(project: Project) -> N
     )
 
 
-@pytest.mark.parametrize("how", ["moment", "backup", "lost"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.nightly) for how in ("moment", "backup")), "lost"]
+)
 def test_restore_continues_after_an_interruption_at_each_change(how: str, project: Project) -> None:
     """No function runs before the state is whole."""
     interrupted = 0

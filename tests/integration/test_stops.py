@@ -250,8 +250,8 @@ def end_trials(stops: Stops) -> Iterator[None]:
     stops.end()
 
 
-# The gate runs a stop by the scheduler, by a user, by the machine, and by force.
-GATE_WAYS = ("preemption by a job", "pause", "kill", "SIGTERM to the agent")
+# The gate runs a stop by the scheduler, by a user and by force. The notice of a machine is below.
+GATE_WAYS = ("preemption by a job", "pause", "kill")
 
 
 @pytest.mark.parametrize(

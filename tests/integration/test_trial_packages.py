@@ -73,7 +73,8 @@ def test_packages_of_a_hook_are_for_the_trial_alone(
     assert "script /" in log_text(trial)
 
 
-@pytest.mark.parametrize("form", ["text", pytest.param("list", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", ["text", "list"])
 def test_packages_of_an_entrypoint_are_for_the_trial_alone(
     node: TrialNode, tmp_path: Path, form: str
 ) -> None:
@@ -95,6 +96,7 @@ def test_trial_class_may_install_imports(node: TrialNode, tmp_path: Path) -> Non
     assert exit_record(trial)["code"] == 0, log_text(trial)
 
 
+@pytest.mark.nightly
 def test_later_runs_reuse_packages_of_the_hook(node: TrialNode, tmp_path: Path) -> None:
     path = probe(tmp_path)
     hook = (

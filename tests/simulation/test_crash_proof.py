@@ -24,6 +24,7 @@ from simulator.faults.table_faults import CrashingTable, CrashMoment
 from simulator.stepped.scripted_agent import ScriptedAgent
 from simulator.stepped.stepped_cluster import Faults, SteppedCluster
 from tests.simulation.crash_points import SEED, STRIDE, STRIDE_BIG, WHENS, crash_points
+from tests.simulation.gate_sample import gate_pairs
 from tests.simulation.scenarios import SCENARIOS, Scenario
 
 REPEATED_CRASHES = 12
@@ -54,8 +55,10 @@ by_name = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: sc
 
 @pytest.mark.parametrize(
     ("scenario", "after_crash"),
-    [(s, a) for s in SCENARIOS for a in AFTER_CRASH if s.agents or a == "agents-stay"],
-    ids=lambda value: value if isinstance(value, str) else value.name,
+    gate_pairs(
+        [(s, a) for s in SCENARIOS for a in AFTER_CRASH if s.agents or a == "agents-stay"],
+        tuple(AFTER_CRASH),
+    ),
 )
 def test_crash_at_any_commit_keeps_the_scenarios_end(
     scenario: Scenario, after_crash: str, tmp_path: Path, coverage_line: Callable[[str], None]

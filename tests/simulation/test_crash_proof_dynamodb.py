@@ -31,8 +31,13 @@ class DynamoCluster(SteppedCluster):
         self.aws.client("dynamodb").delete_table(TableName=self.path.name)
 
 
+# The gate runs every third scenario here, and every scenario on SQLite.
 @pytest.mark.parametrize(
-    "scenario", [item for item in SCENARIOS if not item.big], ids=lambda scenario: scenario.name
+    "scenario",
+    [
+        pytest.param(item, marks=pytest.mark.nightly if n % 3 else (), id=item.name)
+        for n, item in enumerate(item for item in SCENARIOS if not item.big)
+    ],
 )
 def test_crash_on_dynamodb_keeps_the_scenarios_end(
     scenario: Scenario, aws: Ministack, coverage_line: Callable[[str], None]

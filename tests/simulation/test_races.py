@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +47,7 @@ from simulator.stepped.small_search import POOL, submission
 from simulator.stepped.stepped_cluster import TICK_TASKS, SteppedCluster, SteppedHost
 from tests.changed_actors import change_actor_type
 from tests.engine_timing import UNHURRIED
+from tests.simulation.gate_sample import gate_pairs
 from tests.simulation.mailed_messages import everything_mailed, put_mail
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.test_crash_proof import run_without_crash
@@ -55,7 +57,9 @@ EXPERIMENT = "experiment#1"
 LATER = 1_000
 SMALL = [scenario for scenario in SCENARIOS if not scenario.big]
 by_name = pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
-SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))]
+SEEDS = range(12)
+TORN_AT = (HEAD, "M#8", "M#0018bcfe56801000", "P#queue")
+by_seed = pytest.mark.parametrize(("scenario", "seed"), gate_pairs(product(SMALL, SEEDS), SEEDS))
 
 
 def play(scenario: Scenario, cluster: SteppedCluster) -> None:
@@ -167,7 +171,9 @@ class CrowdedCluster(SteppedCluster):
 
 
 @by_name
-@pytest.mark.parametrize("engines", [2, pytest.param(4, marks=pytest.mark.nightly), 8])
+@pytest.mark.parametrize(
+    "engines", [*(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 4)), 8]
+)
 def test_racing_engines_reach_the_undisturbed_end(
     scenario: Scenario, engines: int, tmp_path: Path, coverage_line: Callable[[str], None]
 ) -> None:
@@ -183,8 +189,7 @@ def test_racing_engines_reach_the_undisturbed_end(
     )
 
 
-@by_name
-@pytest.mark.parametrize("seed", SEEDS)
+@by_seed
 def test_flaky_table_keeps_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
@@ -198,8 +203,7 @@ def test_flaky_table_keeps_the_undisturbed_end(
     assert tables[0].fault_count > 0
 
 
-@by_name
-@pytest.mark.parametrize("seed", SEEDS)
+@by_seed
 def test_lost_repeated_and_late_calls_keep_the_undisturbed_end(
     scenario: Scenario, seed: int, tmp_path: Path
 ) -> None:
@@ -216,8 +220,7 @@ def test_lost_repeated_and_late_calls_keep_the_undisturbed_end(
         assert agent.service.disturbed > 0
 
 
-@by_name
-@pytest.mark.parametrize("torn_at", [HEAD, "M#8", "M#0018bcfe56801000", "P#queue"])
+@pytest.mark.parametrize(("scenario", "torn_at"), gate_pairs(product(SMALL, TORN_AT), TORN_AT))
 def test_torn_queries_keep_the_undisturbed_end(
     scenario: Scenario, torn_at: str, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_spilled_outbox_does_not_delay_a_second_experiment(cluster: SteppedClust
 
 def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -> None:
     """A command is a single commit; the messages of the command follow the earlier outboxes."""
-    cluster.submit(10 * TRIALS)
+    cluster.submit(2 * TRIALS)
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
         dying = CrashingTable(cluster.engine.table, 1, "after")
         with pytest.raises(Crash):
@@ -92,6 +92,7 @@ def test_commands_succeed_while_earlier_outboxes_wait(cluster: SteppedCluster) -
     assert not [key for key in cluster.checker.rows if key.sort.startswith("P#outbox/")]
 
 
+@pytest.mark.nightly
 def test_journal_replays_across_silent_commands_during_a_spill(
     cluster: SteppedCluster,
 ) -> None:

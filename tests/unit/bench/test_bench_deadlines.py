@@ -1,9 +1,12 @@
 """The figures of deadlines on spot machines, measured on few traces."""
 
+import pytest
+
 from bench.deadlines import Replays, deadlines, replays
 from bench.figures import QUICK
 
 
+@pytest.mark.nightly
 def test_few_traces_meet_all_deadlines_near_the_optimum() -> None:
     rows = list(deadlines(QUICK))
     # A row for deadlines, 5 slacks and 3 changeovers against greedy, and 3 slacks of at least 1.5.

@@ -51,6 +51,7 @@ def test_control_plane_of_a_training_machine_is_within_the_cost_limit() -> None:
     assert list_price_dollars(used) <= 0.0034
 
 
+@pytest.mark.nightly
 def test_control_plane_of_four_trials_on_a_machine_is_within_the_cost_limit() -> None:
     # A single machine would bear all ticks. With a thousand machines, the share is negligible.
     used = machine_hour_usage("g5.12xlarge", 4, machines=1).without("tick")

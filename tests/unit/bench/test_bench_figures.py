@@ -117,6 +117,7 @@ def test_small_experiments_meet_the_write_target() -> None:
     assert rows["write units per decision, 30 trials"].verdict == "met"
 
 
+@pytest.mark.nightly
 def test_bench_runs_from_any_folder_and_prints_json(tmp_path: Path) -> None:
     line = [sys.executable, str(ROOT / "bench" / "__main__.py"), "--quick", "--json"]
     only = ["--only", "trials", "--only", "commands"]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import require
 
 require("mangum")
@@ -16,6 +18,7 @@ def notice(cluster: MeteredCluster, instance: str) -> None:
     record_notice(cluster.table, InstanceNotice(instance, cluster.now_ms + 120_000), cluster.now_ms)
 
 
+@pytest.mark.nightly
 def test_second_notice_waits_seconds_for_its_pass(
     tmp_path: Path,
 ) -> None:

@@ -30,6 +30,7 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "version", absent)
 
 
+@pytest.mark.nightly
 def test_simulation_without_peers_names_the_missing_peers(no_peers: None) -> None:
     rows = {row.what: row for row in simulation(QUICK)}
     against = [row for what, row in rows.items() if "peer" in what or "that of" in what]

@@ -16,6 +16,7 @@ def test_batch_time_includes_a_share_of_the_report() -> None:
     assert batch_ms([0.002] * 19, QUICK) == pytest.approx(2.0)
 
 
+@pytest.mark.nightly
 def test_both_loops_end_with_the_same_weights() -> None:
     # training() raises an exception if the weights differ.
     rows = list(training(replace(QUICK, training_batches=3)))

@@ -130,6 +130,7 @@ def test_a_custom_search_method_cannot_be_previewed(run_preview: Detcloud) -> No
     assert "whose operations cannot be previewed" in done.err
 
 
+@pytest.mark.nightly
 def test_progress_lines_of_the_checker_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "search.yaml"
     searcher = "{name: random, metric: m, max_trials: 600, max_length: 7}"
