@@ -1,262 +1,45 @@
-"""Search of a trial's log for lines. Each line has a time, a rank and a level.
-
-One scan over the chunks finds the lines. Index rows alone suffice to skip chunks outside the
-requested time. A long line is cut into pieces, each of which counts as a line.
+"""Search of a trial's log for lines, forwards or backwards. Each line has a time, rank and level.
 
 The last line of a growing log is found only when its end is written. The exception is a progress
 bar, which rewrites one line for hours with carriage returns. The overwritten part of such a line is
 found as an unfinished line.
 """
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import NamedTuple
+import sys
+from dataclasses import dataclass
 
-from control_plane.agents.logs import RANK, IndexedChunk, TrialLogs
-
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-"""The levels of lines, in ascending order."""
-# As in journald: a user who asks for INFO wants to see printed lines and to hide DEBUG lines.
-LEVEL_OF_PLAIN_LINES = "INFO"
-"""The level that a filter assumes for lines without a level."""
-PIECE_BYTES = 16 * 1024
-"""The length of the pieces that a longer line is cut into."""
-# Because of the limits, a page may be short or empty although later lines match.
-SCANNED_BYTES_MAX = 512 * 1024
-SCANNED_CHUNKS_MAX = 2_000
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_TIME = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
-# [time] [name] LEVEL, with the usual separators.
-_LEVEL = re.compile(
-    rf"(?:[\[(]?{_TIME}[\])]?[\s,|:-]*)?"
-    r"(?:\[?[\w.]+\]?(?: - | \| |\] )){0,2}"
-    r"[\[(<|]?\s*(TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
-    r"\s*(?:[\])>|:]|[\s-]|$)"
+from control_plane.agents.log_scan import (
+    SCANNED_BYTES_MAX,
+    SCANNED_CHUNKS_MAX,
+    LineFilter,
+    LogLine,
+    LogPosition,
+    Scan,
+    find_line_start,
+    scan_allocation,
 )
-_GLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d")
-_LOWER = re.compile(r"(trace|debug|info|warning|error|critical|fatal): ")
-_LEVEL_ALIASES = {
-    "WARN": "WARNING",
-    "FATAL": "CRITICAL",
-    "I": "INFO",
-    "W": "WARNING",
-    "E": "ERROR",
-    "F": "CRITICAL",
-}
+from control_plane.agents.logs import TrialLogs
 
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line of a trial's log, or a piece of a long line."""
-
-    offset: int
-    """The offset of the first byte in the trial's log."""
-    time_ms: int | None
-    """The time at which the first byte was first seen (epoch ms), None if unknown."""
-    rank: int
-    """The rank of the process that wrote the line. 0 for a line without a rank."""
-    level: str | None
-    """One of `LEVELS`, None for a line without a level."""
-    text: str
-    """The text without the rank and the line break. Invalid UTF-8 is replaced."""
-    unfinished: bool = False
-    """Whether the text is the part of the last line before its last carriage return. The next line
-    found begins with the rest.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class LineFilter:
-    """The conditions that a line must meet. A condition that is None accepts every line."""
-
-    since_ms: int | None = None
-    """The earliest time of a line (epoch ms)."""
-    until_ms: int | None = None
-    """The latest time of a line (epoch ms)."""
-    rank: int | None = None
-    """The rank of the process that wrote the line."""
-    level: str | None = None
-    """The lowest level. A line without a level counts as `LEVEL_OF_PLAIN_LINES`."""
-    search: str = ""
-    """A text that the line contains, ignoring case."""
-
-    def __contains__(self, line: LogLine) -> bool:
-        """Return whether the line meets all conditions. Raises ValueError for an unknown
-        `level`.
-        """
-        return (
-            self.matches_time(line.time_ms, line.time_ms)
-            and self.rank in (None, line.rank)
-            and (self.level is None or _level_rank(line.level) >= _level_rank(self.level))
-            and (not self.search or self.search.casefold() in line.text.casefold())
-        )
-
-    def required_matches(self, content: bytes) -> list["_PatternMatches"]:
-        """Return patterns that must all match in every accepted line of `content`.
-
-        A search for the patterns is much faster than parsing every line. Return [] if `content` is
-        not ASCII, or if the filter has neither text nor level. A searched text that is not ASCII
-        has no pattern. The level has no pattern if the filter accepts lines without a level, or if
-        `content` has colour codes. A line with matches must still be checked.
-        """
-        if not content.isascii():
-            return []
-        matches = []
-        if self.search and self.search.isascii():
-            pattern = re.compile(re.escape(self.search.encode()), re.IGNORECASE)
-            matches.append(_PatternMatches(pattern, content))
-        # A colour code may divide the name of a level, and a plain line has no level.
-        if not self._accepts_plain_lines and b"\x1b" not in content:
-            matches.append(_PatternMatches(_level_pattern(self.level), content))
-        return matches
-
-    @property
-    def _accepts_plain_lines(self) -> bool:
-        """Whether the filter accepts the level of lines without a level."""
-        return self.level is None or _level_rank(None) >= _level_rank(self.level)
-
-    def matches_time(self, first_ms: int | None, last_ms: int | None) -> bool:
-        """Return whether a line seen between two times in epoch ms may meet the conditions on time.
-
-        If a time is unknown (None), return True only for a filter without such conditions.
-        """
-        if first_ms is None or last_ms is None:
-            return self.since_ms is None and self.until_ms is None
-        early = self.since_ms is not None and last_ms < self.since_ms
-        return not early and (self.until_ms is None or first_ms <= self.until_ms)
-
-
-class _PatternMatches:
-    """The matches of a pattern in bytes, for queries with ascending ranges. A query skips earlier
-    bytes.
-    """
-
-    def __init__(self, pattern: re.Pattern[bytes], content: bytes) -> None:
-        self._pattern = pattern
-        self._content = content
-        self._next = -1
-
-    def has_match(self, first: int, end: int) -> bool:
-        """Return whether a match begins at byte `first` or later and before byte `end`.
-
-        `first` must not be below that of the previous call.
-        """
-        if self._next < first:
-            match = self._pattern.search(self._content, first)
-            self._next = match.start() if match else len(self._content)
-        return self._next < end
-
-
-class LogPosition(NamedTuple):
-    """A position from which a search continues."""
-
-    offset: int = 0
-    """The offset in the trial's log."""
-    is_inside: bool = False
-    """Whether the offset may be inside a line whose beginning was skipped."""
+# The log is read backwards in blocks. Most pages without a filter need one block.
+_FIRST_BLOCK_BYTES = 64 * 1024
+_BLOCK_BYTES_MAX = SCANNED_BYTES_MAX
+_BLOCK_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LogLinePage:
-    """The lines found by a search, and the position for the next search."""
+    """The lines found by a search, and the positions for further searches."""
 
     lines: list[LogLine]
     """The lines, in order. May be empty before the end of the log."""
+    start: int
+    """The offset from which the page was searched. Earlier lines begin before this offset."""
     next: LogPosition
     """The position from which the next search continues."""
     is_end: bool
     """Whether the search reached the current end of the log."""
-
-
-@dataclass(slots=True)
-class _Scan:
-    """The progress of a search through a trial's log."""
-
-    line_filter: LineFilter
-    limit: int
-    """The number of lines after which the scan ends."""
-    start: int
-    """The offset of the first pending byte in the trial's log."""
-    is_inside: bool
-    """Whether `start` may be inside a line whose beginning was skipped."""
-    bytes_left: int = SCANNED_BYTES_MAX
-    """The number of bytes that the scan may still read."""
-    chunks_left: int = SCANNED_CHUNKS_MAX
-    """The number of chunks that the scan may still visit."""
-    pending: bytes = b""
-    """The bytes from `start` on that were read and are not cut into lines yet."""
-    marks: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets, each with the time (epoch ms) at which the bytes from there on were first seen."""
-    lines: list[LogLine] = field(default_factory=list)
-    """The lines found so far."""
-
-    @property
-    def position(self) -> LogPosition:
-        """The position from which the next search continues."""
-        return LogPosition(self.start, self.is_inside)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the scan has found enough lines or has read as much as allowed."""
-        spent = self.bytes_left <= 0 or self.chunks_left <= 0
-        return spent or len(self.lines) >= self.limit
-
-    def cut_lines(self, *, ends: bool) -> None:
-        """Cut lines off the pending bytes, and add the lines that meet the filter to `lines`.
-
-        `start` moves behind the cut lines. Stop when `limit` lines are collected; the rest stays
-        pending.
-
-        Args:
-            ends: whether the bytes after the last newline are a line as well. If not, they stay
-                pending.
-        """
-        place = 0
-        required = self.line_filter.required_matches(self.pending)
-        for length, length_with_end in _line_lengths(self.pending, ends):
-            if len(self.lines) >= self.limit:
-                break
-            if all(matches.has_match(place, place + length) for matches in required):
-                line = self._parse_pending_line(place, length)
-                if line in self.line_filter:
-                    self.lines.append(line)
-            place += length_with_end
-        self.start += place
-        self.pending = self.pending[place:]
-
-    def cut_overwritten_text(self) -> None:
-        """Cut the text before the last carriage return off the pending last line.
-
-        Add the text to `lines` as an unfinished line if the text meets the filter. Do nothing
-        without a carriage return, or inside a line whose beginning was skipped. A carriage return
-        at the very end does not count, because it may be the first half of a line break.
-        """
-        length = self.pending.rfind(b"\r", 0, len(self.pending) - 1)
-        if length <= 0 or self.is_inside:
-            return
-        line = replace(self._parse_pending_line(0, length), unfinished=True)
-        if line in self.line_filter:
-            self.lines.append(line)
-        self.start += length
-        self.pending = self.pending[length:]
-
-    def skip_to(self, end: int) -> None:
-        """Discard the pending bytes and continue at offset `end`, possibly inside a line."""
-        self.pending, self.start, self.is_inside = b"", end, True
-
-    def _parse_pending_line(self, place: int, length: int) -> LogLine:
-        """Parse `length` pending bytes from index `place` on as a line. The bytes stay pending.
-
-        The line gets the time of the last mark at or before its first byte, or None.
-        """
-        offset = self.start + place
-        at = bisect_right(self.marks, offset, key=lambda mark: mark[0])
-        time_ms = self.marks[at - 1][1] if at else None
-        return parse_line(self.pending[place : place + length], offset, time_ms)
+    size: int
+    """The current size of the trial's log in bytes."""
 
 
 def find_lines(
@@ -288,182 +71,108 @@ def find_lines(
         TableError, OSError: the state table or the object store failed.
         ValueError: the filter's level is unknown.
     """
-    scan = _Scan(line_filter, limit, *after)
+    scan = Scan(line_filter, limit, *after)
+    sizes = logs.read_allocation_sizes(trial_id, epochs)
+    total = sum(sizes)
+    if scan.start > total:
+        scan.start, scan.is_inside = total, True
     base = 0
-    for epoch, size in enumerate(logs.read_allocation_sizes(trial_id, epochs), 1):
+    for epoch, size in enumerate(sizes, 1):
         log_end = base + size
         if scan.start == base:
             # A line never continues in the next allocation.
             scan.is_inside = False
         if scan.start < log_end:
-            _scan_allocation(logs, trial_id, epoch, base, log_end, scan)
+            scan_allocation(logs, trial_id, epoch, base, log_end, scan)
             if not scan.is_over and (ended or epoch < epochs):
                 scan.cut_lines(ends=True)
             if scan.start < log_end and (scan.is_over or epoch < epochs):
-                return LogLinePage(scan.lines, scan.position, False)
+                return LogLinePage(scan.lines, _start(scan, after), scan.position, False, total)
         base = log_end
     if not ended and not scan.is_over:
         scan.cut_overwritten_text()
-    return LogLinePage(scan.lines, scan.position, True)
+    return LogLinePage(scan.lines, _start(scan, after), scan.position, True, total)
 
 
-def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
-    """Parse the bytes of a line, without the newline, into rank, level and text.
+def find_earlier_lines(
+    logs: TrialLogs,
+    trial_id: int,
+    epochs: int,
+    before: int,
+    *,
+    ended: bool,
+    line_filter: LineFilter,
+    limit: int,
+) -> LogLinePage:
+    """Find the last `limit` lines of a trial's log that end at or before offset `before`.
 
-    The prefix `[rank=N] ` is removed from the text. Without the prefix, the rank is 0. The level is
-    None unless the text begins with the level of a logger. Invalid UTF-8 is replaced.
-
-    Args:
-        raw: the bytes.
-        offset: the offset of the line in the trial's log, for the result.
-        time_ms: the time of the line, for the result.
-    """
-    rank = RANK.match(raw)
-    text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")
-    return LogLine(offset, time_ms, int(rank[1]) if rank else 0, parse_level(text), text)
-
-
-def parse_level(text: str) -> str | None:
-    """Return the level in `LEVELS` that a logger wrote at the beginning of a line.
-
-    Return None without a level. Aliases are converted: WARN is WARNING, FATAL is CRITICAL, and the
-    letters of glog are their levels.
-    """
-    # The pattern would need exponential time for long runs of colour codes and blanks.
-    plain = " ".join(_COLOUR.sub("", text[:400]).split())
-    match = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
-    return _LEVEL_ALIASES.get(match[1], match[1].upper()) if match else None
-
-
-def _scan_allocation(
-    logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
-) -> None:
-    """Scan the log of an allocation: the bytes `base` to `log_end`, exclusive, of the trial's log.
-
-    Add the lines found to `scan`, and stop early when the scan is over. Chunks whose times cannot
-    match are skipped unread. The end of a last line without a newline stays pending. Raises
-    TableError and OSError.
+    One call scans a limited number of bytes, so a page with fewer lines, or without lines, may not
+    be the first; only a page with `start` 0 is the first. The last line of a growing log is treated
+    as in `find_lines`.
 
     Args:
-        epoch: the number of the allocation within the trial.
+        logs: reads the log.
+        trial_id: the trial. Without a log, the page is empty.
+        epochs: the number of the trial's allocations.
+        before: the `start` of the later page, or any number beyond the size for the end of the log.
+        ended: whether the log will not grow any more.
+        line_filter: the conditions that the lines meet.
+        limit: the maximum number of lines.
+
+    Raises:
+        TableError, OSError: the state table or the object store failed.
+        ValueError: the filter's level is unknown.
     """
-    for chunk in logs.read_chunks(trial_id, epoch, scan.start - base, log_end - base):
-        if scan.is_over:
-            return
-        scan.chunks_left -= 1
-        end = base + chunk.end
-        first = scan.start + len(scan.pending)
-        if end <= first:
+    sizes = logs.read_allocation_sizes(trial_id, epochs)
+    total = sum(sizes)
+    end = min(before, total)
+    following = LogPosition(end)
+    lines: list[LogLine] = []
+    bytes_left, chunks_left = SCANNED_BYTES_MAX, SCANNED_CHUNKS_MAX
+    block_bytes = _FIRST_BLOCK_BYTES
+    while end > 0 and len(lines) < limit and bytes_left > 0 and chunks_left > 0:
+        epoch, base = _allocation_before(sizes, end)
+        start = max(base, end - block_bytes)
+        if start > base:
+            start = base + find_line_start(logs, trial_id, epoch, start - base, end - base)
+        scan = Scan(line_filter, sys.maxsize, start, False, bytes_left=sys.maxsize)
+        scan_allocation(logs, trial_id, epoch, base, end, scan)
+        if scan.chunks_left <= 0 and block_bytes > _BLOCK_BYTES_MIN:
+            # The scan did not reach the end of a block of very small chunks.
+            block_bytes = max(_BLOCK_BYTES_MIN, block_bytes // 8)
             continue
-        may_match = _may_match(chunk, scan.line_filter)
-        if not may_match and not scan.pending:
-            scan.skip_to(end)
-            continue
-        scan.bytes_left -= end - first
-        scan.marks += ((base + offset, time_ms) for offset, time_ms in chunk.marks)
-        content = logs.read_content(trial_id, chunk, first - base, chunk.end)
-        if scan.is_inside:
-            content = _skip_partial_line(logs, trial_id, epoch, content, first - base, scan)
-        scan.pending += content
-        scan.cut_lines(ends=False)
-        if not may_match and not scan.is_over:
-            # Only the end of a line from the previous chunk was needed of this chunk.
-            scan.skip_to(end)
-
-
-def _skip_partial_line(
-    logs: TrialLogs, trial_id: int, epoch: int, content: bytes, first: int, scan: _Scan
-) -> bytes:
-    """Return the content without the end of a line that began in a skipped chunk.
-
-    Move the scan to the beginning of the returned content. If a line begins exactly at `first`,
-    return the whole content. If the content has no newline, return b"", and the scan stays inside
-    the line. Raises TableError and OSError.
-
-    Args:
-        logs: reads the byte before the content.
-        trial_id: the trial.
-        epoch: the number of the allocation within the trial.
-        content: the bytes that were read.
-        first: the offset of the content in the allocation's log, above 0.
-        scan: the scan, changed in place.
-    """
-    [previous] = logs.read_chunks(trial_id, epoch, first - 1, first)
-    if logs.read_content(trial_id, previous, first - 1, first) == b"\n":
-        scan.is_inside = False
-        return content
-    newline = content.find(b"\n") + 1
-    scan.start += newline or len(content)
-    scan.is_inside = newline == 0
-    return content[newline:] if newline else b""
-
-
-def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
-    """Return whether the times of a chunk's lines may meet the filter's conditions on time.
-
-    The filter's other conditions are not checked. Without time marks, return True only if the
-    filter has no condition on time.
-    """
-    times = [time_ms for _, time_ms in chunk.marks]
-    return line_filter.matches_time(min(times, default=None), max(times, default=None))
-
-
-def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
-    """Yield the length of each line in the bytes, without and with the line break.
-
-    A line break is LF or CR LF. A line above `PIECE_BYTES` is divided into pieces of whole
-    characters, each without a line break. The pieces are yielded even if the line has no end yet.
-    Unless `ends`, the rest after the last line break or piece is omitted.
-    """
-    place = 0
-    while place < len(content):
-        newline = content.find(b"\n", place, place + PIECE_BYTES + 1)
-        if newline >= 0:
-            length, length_with_end = newline - place, newline - place + 1
-            length -= content[place:newline].endswith(b"\r")
-        elif len(content) - place > PIECE_BYTES:
-            length = length_with_end = _whole_characters_length(
-                content[place : place + PIECE_BYTES]
-            )
-        elif ends:
-            length = length_with_end = len(content) - place
+        if end == total and epoch == epochs and not ended:
+            scan.cut_overwritten_text()
+            following = scan.position
         else:
-            return
-        yield length, length_with_end
-        place += length_with_end
+            scan.cut_lines(ends=True)
+        lines[:0] = scan.lines
+        bytes_left -= sys.maxsize - scan.bytes_left
+        chunks_left -= SCANNED_CHUNKS_MAX - scan.chunks_left
+        end = start
+        block_bytes = min(2 * block_bytes, _BLOCK_BYTES_MAX)
+    if len(lines) > limit:
+        lines = lines[-limit:]
+        end = lines[0].offset
+    return LogLinePage(lines, end, following, before >= total, total)
 
 
-def _whole_characters_length(piece: bytes) -> int:
-    """Return the length of the bytes without an incomplete UTF-8 character at the end.
+def _start(scan: Scan, after: LogPosition) -> int:
+    """Return the offset of the first line found, or the position's offset without lines."""
+    return scan.lines[0].offset if scan.lines else after.offset
 
-    `piece` must have at least 3 bytes. Invalid UTF-8 is kept.
+
+def _allocation_before(sizes: list[int], end: int) -> tuple[int, int]:
+    """Return the number of the allocation with the byte before offset `end`, and the offset of the
+    allocation's first byte.
+
+    Args:
+        sizes: the size of each allocation's log, in order.
+        end: an offset from 1 to the sum of `sizes`.
     """
-    for back in range(1, 4):
-        byte = piece[-back]
-        if byte & 0xC0 != 0x80:
-            width = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(piece) - back if width > back else len(piece)
-    return len(piece)
-
-
-@cache
-def _level_pattern(level: str) -> re.Pattern[bytes]:
-    """Return a pattern that matches every line of this level or a higher level.
-
-    Other lines may match, too. Cached. Raises ValueError for an unknown level.
-    """
-    names = LEVELS[_level_rank(level) :]
-    aliases = [alias for alias, name in _LEVEL_ALIASES.items() if name in names]
-    words = [*names, *(alias for alias in aliases if len(alias) > 1)]
-    letters = "".join(alias for alias in aliases if len(alias) == 1)
-    glog = [rf"[{letters}]\d{{4}} "] if letters else []
-    lower = [f"{word.lower()}: " for word in words]
-    return re.compile("|".join([*words, *glog, *lower]).encode())
-
-
-def _level_rank(level: str | None) -> int:
-    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`.
-
-    Raises ValueError for an unknown level.
-    """
-    return LEVELS.index(level or LEVEL_OF_PLAIN_LINES)
+    base = 0
+    for epoch, size in enumerate(sizes, 1):
+        if base < end <= base + size:
+            return epoch, base
+        base += size
+    raise ValueError(f"offset {end} is not within the log of {base} bytes")

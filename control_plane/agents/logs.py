@@ -169,10 +169,26 @@ class TrialLogs:
         """Read the size in bytes of an allocation's log, which is 0 without chunks. Raises
         TableError.
         """
-        first, last = _sort_key(epoch, 0), _sort_key(epoch + 1, 0)
+        chunk = self.read_chunk_before(trial_id, epoch)
+        return chunk.end if chunk else 0
+
+    def read_chunk_before(
+        self, trial_id: int, epoch: int, before: int | None = None
+    ) -> IndexedChunk | None:
+        """Read the index of the last chunk of an allocation that begins before offset `before`.
+
+        Costs a query. Return None if no chunk begins before that offset. Raises TableError.
+
+        Args:
+            trial_id: the trial.
+            epoch: the number of the allocation within the trial.
+            before: an offset in the allocation's log, by default the end of the log.
+        """
+        first = _sort_key(epoch, 0)
+        last = _sort_key(epoch + 1, 0) if before is None else _sort_key(epoch, before)
         address = addresses.trial(trial_id)
         rows = self._table.query(address, first, last, limit=1, descending=True).rows
-        return _decode_chunk(trial_id, rows[0]).end if rows else 0
+        return _decode_chunk(trial_id, rows[0]) if rows else None
 
     def _read_bytes(
         self, trial_id: int, sizes: list[int], after: int, bytes_max: int

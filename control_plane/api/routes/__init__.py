@@ -31,7 +31,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments", "experiment-curves"}),
-    "logs": frozenset({"trials"}),
+    "logs": frozenset({"trials", "experiments"}),
     "checkpoints": frozenset({"checkpoints", "experiments"}),
     "checkpoint_uploads": frozenset({"checkpoint-uploads"}),
     "agents": frozenset({"agents"}),

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control_plane.agents.log_lines import (
+from control_plane.agents.log_levels import parse_level
+from control_plane.agents.log_lines import LogLinePage, find_lines
+from control_plane.agents.log_scan import (
     PIECE_BYTES,
     SCANNED_BYTES_MAX,
     LineFilter,
     LogLine,
-    LogLinePage,
     LogPosition,
-    find_lines,
-    parse_level,
     parse_line,
 )
 from control_plane.agents.logs import SMALL_BYTES_MAX, IndexedChunk, TrialLogs
@@ -204,8 +203,12 @@ def test_search_after_skipped_chunks_starts_at_a_line(logs: Logs) -> None:
 
 def test_filters_by_rank_level_and_text(logs: Logs) -> None:
     logs.write(b"[rank=1] ERROR: lost\n[rank=0] INFO: begun\nWARNING:root:Begun\nplain\n")
-    assert texts(logs.find(rank=1).lines) == ["ERROR: lost"]
-    assert texts(logs.find(rank=0).lines) == ["INFO: begun", "WARNING:root:Begun", "plain"]
+    assert texts(logs.find(ranks=frozenset([1])).lines) == ["ERROR: lost"]
+    assert texts(logs.find(ranks=frozenset([0])).lines) == [
+        "INFO: begun",
+        "WARNING:root:Begun",
+        "plain",
+    ]
     assert texts(logs.find(level="WARNING").lines) == ["ERROR: lost", "WARNING:root:Begun"]
     assert texts(logs.find(search="begun").lines) == ["INFO: begun", "WARNING:root:Begun"]
 
@@ -251,8 +254,19 @@ def test_invalid_utf8_is_replaced() -> None:
         ("I0102 03:04:05.678 x", "INFO"),
         ("W0102 03:04:05.678 x", "WARNING"),
         ("error: no such file", "ERROR"),
-        ("ValueError: INFO is bad", None),
-        ("Traceback (most recent call last):", None),
+        ("ValueError: INFO is bad", "ERROR"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", "ERROR"),
+        ("KeyboardInterrupt", "ERROR"),
+        ("Exception: lost", "ERROR"),
+        ("Traceback (most recent call last):", "ERROR"),
+        ("  + Exception Group Traceback (most recent call last):", "ERROR"),
+        ("[rank3]: Traceback (most recent call last):", "ERROR"),
+        ("/code/train.py:12: UserWarning: slow", "WARNING"),
+        ("Fatal Python error: Segmentation fault", "CRITICAL"),
+        ("MeanSquaredError: 0.25", None),
+        ("Error: 0.25", None),
+        ("ValueErrors are rare", None),
+        ("see UserWarning: slow", None),
         ("INFORMATION is here", None),
         ("this is an ERROR", None),
         ("errors: 5", None),
@@ -286,6 +300,8 @@ def test_lines_do_not_depend_on_chunks(
 # Texts that filters search for in pieces of the log, texts that hide matches, and further texts.
 WORDS = (
     *("ERROR", "WARN", "FATAL: ", "info: ", "warning: ", "I0102 03:04:05 ", "W0102 03:04:05 "),
+    *("Traceback (most recent call last):", "KeyError: a", "a.py:1: UserWarning: b"),
+    *("Fatal Python error: ", "[rank0]: "),
     *("[rank=1] ", "\x1b[31m", "Nee", "dle", "nEEdle", "é", " - ", "x", ": ", "\r"),
 )
 
@@ -293,7 +309,7 @@ WORDS = (
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(
     lines=st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map("".join), max_size=8),
-    level=st.sampled_from([None, "TRACE", "INFO", "WARNING", "CRITICAL"]),
+    level=st.sampled_from([None, "TRACE", "INFO", "WARNING", "ERROR", "CRITICAL"]),
     search=st.sampled_from(["", "NEEDLE", "r", "É", "[rank"]),
     limit=st.integers(1, 5),
 )
