@@ -64,6 +64,57 @@ def test_failed_trials_are_a_click_from_the_end_of_their_log(browser: Browser) -
     window.get_by_role("log").get_by_text("the last words").wait_for()
 
 
+def test_errors_of_a_log_are_counted_marked_and_folded(browser: Browser) -> None:
+    window = browser.window
+    browser.go("trials/1/logs", "Trial 1")
+    log = window.get_by_role("log")
+    log.get_by_text("the last words").wait_for()
+    browser.wait_for_text("1 error")
+    window.keyboard.press(".")
+    window.locator(".log .marked", has_text="Traceback").wait_for()
+    browser.wait_for_text("error 1 of 1")
+    browser.press("Next error .")
+    browser.wait_for_text("No later error.")
+    frame = log.get_by_text("broken.py")
+    frame.first.wait_for()
+    window.get_by_label("Fold tracebacks").check()
+    frame.first.wait_for(state="detached")
+    log.get_by_role("button", name="traceback at offset").click()
+    frame.first.wait_for()
+    window.get_by_label("Times").uncheck()
+    browser.press("Full window")
+    box = log.bounding_box()
+    # The window is 900 pixels high; filters and switches stand above the log.
+    assert box["height"] > 450
+    browser.check_view(1280)
+    window.keyboard.press("Escape")
+    browser.wait_for_text("Full window")
+    assert "full" not in browser.address()
+    window.get_by_label("Level at least").select_option("ERROR")
+    log.get_by_text("the last words").wait_for(state="detached")
+    log.get_by_text("ValueError: no such data").wait_for()
+    window.get_by_role("link", name="Show the line among all lines").click()
+    log.get_by_text("the last words").wait_for()
+
+
+def test_lines_of_all_trials_link_to_the_logs_of_trials(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/logs", "broken")
+    log = window.get_by_role("log")
+    log.get_by_text("the last words").wait_for()
+    window.get_by_label("Trials").fill("1")
+    window.get_by_label("Trials").press("Enter")
+    log.get_by_text("ValueError: no such data").wait_for()
+    browser.check_view(1280)
+    window.get_by_label("Trials").fill("one")
+    window.get_by_label("Trials").press("Enter")
+    browser.wait_for_text("one is no list of at most 100 ids of trials")
+    browser.press("Clear filters")
+    log.locator(".line", has_text="the last words").get_by_role("link").last.click()
+    browser.see("Trial 1")
+    window.locator(".log .marked", has_text="the last words").wait_for()
+
+
 def test_outage_shows_a_bar_and_views_recover(browser: Browser, laptop: Laptop) -> None:
     window = browser.window
     bar = window.get_by_text("Reconnecting")

@@ -12,6 +12,7 @@ export function Shortcuts({ onClose }: { onClose: () => void }) {
           <div class="pair" key={key}><dt><kbd>g</kbd> then <kbd>{key}</kbd></dt><dd>{title}</dd></div>
         ))}
         <dt><kbd>/</kbd></dt><dd>the first field that searches</dd>
+        <dt><kbd>.</kbd> and <kbd>,</kbd></dt><dd>the next and the previous error of a log</dd>
         <dt><kbd>?</kbd></dt><dd>these shortcuts</dd>
         <dt><kbd>Esc</kbd></dt><dd>close a window</dd>
       </dl>

@@ -17,7 +17,7 @@ import { HistoryPart } from "../experiment/history_part";
 import { Name } from "../experiment/notes";
 import { ManageJobButton } from "../jobs/manage_job_button";
 import { experimentsLink } from "../projects/projects_view";
-import { LogsPart } from "../trial/logs_part";
+import { LogsPart } from "../logs/logs_part";
 import { exitCodeText } from "./exit_code";
 
 type CommandWhole = Schemas["ExperimentWithConfig"];

@@ -12,6 +12,7 @@ import { href } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { CodePart } from "../code/code_part";
+import { ExperimentLogs } from "../logs/experiment_logs";
 import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
 import { FailuresPart } from "./failures_part";
@@ -33,6 +34,7 @@ const TABS = [
   ["timeline", "Timeline"],
   ["hyperparameters", "Hyperparameters"],
   ["checkpoints", "Checkpoints"],
+  ["logs", "Logs"],
   ["configuration", "Configuration"],
   ["code", "Code"],
   ["history", "History"],
@@ -146,6 +148,7 @@ function Part({ experiment }: { experiment: ExperimentWhole }) {
   if (tab === "timeline") return <TimelinePart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} mayChange={mayChange(who, experiment.user)} owner={experiment} />;
+  if (tab === "logs") return <ExperimentLogs experiment={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;
   if (tab === "code") return <CodePart id={experiment.id!} />;
   if (tab === "history") return <HistoryPart experiment={experiment.id!} owner={experiment} />;

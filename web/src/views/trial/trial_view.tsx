@@ -16,7 +16,7 @@ import { useExperimentRight, type Right } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
 import { HistoryPart } from "../experiment/history_part";
-import { LogsPart } from "./logs_part";
+import { LogsPart } from "../logs/logs_part";
 import { MediaPart } from "./media_part";
 import { MetricsPart } from "./metrics_part";
 import { ProfilerPart } from "./profiler_part";

@@ -1,9 +1,10 @@
 /** The whole log of a trial, or the lines of it that the view is narrowed to, as a file. */
 
 import { useEffect, useState } from "preact/hooks";
-import { get, type Query } from "../../api/client";
+import { get } from "../../api/client";
 import { bytesText, messageOf } from "../../parts/format";
 import { saveText } from "../../parts/save_file";
+import { isNarrowed as isAnyWanted, type Wanted } from "./log_settings";
 
 const PIECE_BYTES = 1024 * 1024;
 const PIECE_LINES = 500;
@@ -15,13 +16,13 @@ const GATHERED_MAX = 4 * 1024 * 1024;
 interface Props {
   id: number;
   /** What the lines are narrowed to. */
-  wanted: Query;
+  wanted: Wanted;
 }
 
 export function LogDownload({ id, wanted }: Props) {
   const [control, setControl] = useState<AbortController | null>(null);
   const [told, setTold] = useState("");
-  const isNarrowed = Object.values(wanted).some(Boolean);
+  const isNarrowed = isAnyWanted(wanted);
   useEffect(() => () => control?.abort(), [control]);
 
   async function download(): Promise<void> {
@@ -73,7 +74,7 @@ async function* readWhole(id: number, signal: AbortSignal): AsyncGenerator<strin
   }
 }
 
-async function* readLines(id: number, wanted: Query, signal: AbortSignal): AsyncGenerator<string> {
+async function* readLines(id: number, wanted: Wanted, signal: AbortSignal): AsyncGenerator<string> {
   let after: string | undefined;
   for (;;) {
     const query = { ...wanted, after, limit: PIECE_LINES };
