@@ -14,13 +14,14 @@ from typing import Final
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import LISTING, Definition, ExperimentState
+from control_plane.actors.messages.trial import CheckpointVerified
 from control_plane.actors.records import Status
-from control_plane.actors.trial.checkpoints import CheckpointRecord
+from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records, trial_ids
 from control_plane.engine.engine import Engine
 from control_plane.state.row_ranges import read_rows
-from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.checkpoint_limits import MANIFEST, MISSING_CAUSE
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.file_patterns import matches_any
 from infra.bucket_objects import (
@@ -75,6 +76,7 @@ def restore_files(
     bucket: str,
     copy: str,
     moment: datetime | None = None,
+    note_whole: Callable[[CheckpointRecord], object] = lambda record: None,
 ) -> FilesReport:
     """Restore the files that checkpoints lack, and return the outcome. A repeated call continues.
 
@@ -84,6 +86,7 @@ def restore_files(
         copy: the bucket's copy in another region; empty without copies.
         moment: the time at which the files were intact; None for the content that was written
             first.
+        note_whole: called for each checkpoint that has all files.
 
     Raises:
         NoBucket: `bucket` does not exist. A missing copy is no error.
@@ -95,19 +98,39 @@ def restore_files(
     for record in records:
         if _is_complete(record, present.get(record.checkpoint.path, _NOTHING)):
             intact += 1
+            note_whole(record)
         else:
             damaged.append(record)
     restore = partial(_restore_checkpoint, buckets, bucket, copy, moment)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         outcomes = list(pool.map(restore, damaged))
-    folders = [record.checkpoint.path for record in damaged]
+    pairs = list(zip(damaged, outcomes, strict=True))
+    restored = [record for record, (_, is_whole) in pairs if is_whole]
+    for record in restored:
+        note_whole(record)
     return FilesReport(
         intact,
-        tuple(folder for folder, (_, is_whole) in zip(folders, outcomes, strict=True) if is_whole),
+        tuple(record.checkpoint.path for record in restored),
         sum(files for files, _ in outcomes),
-        tuple(
-            folder for folder, (_, is_whole) in zip(folders, outcomes, strict=True) if not is_whole
-        ),
+        tuple(record.checkpoint.path for record, (_, is_whole) in pairs if not is_whole),
+    )
+
+
+def withdraw_damage(engine: Engine, record: CheckpointRecord) -> bool:
+    """Mark a checkpoint with all files as COMPLETED again if a run missed files, and return True.
+
+    Return False, and change nothing, for a checkpoint that is not DAMAGED, or that has a damage of
+    another cause: nobody has read the content of the files. The trial's next run may start from
+    the checkpoint again. Raise CommandRefused if the trial refuses the command, and TableError.
+    """
+    is_marked = record.state is CheckpointState.DAMAGED
+    if not is_marked or not record.damage.startswith(MISSING_CAUSE):
+        return False
+    reference = record.checkpoint
+    command = CheckpointVerified(reference.uuid)
+    return (
+        engine.execute_command(addresses.trial(reference.trial_id), command)
+        == CheckpointState.COMPLETED
     )
 
 

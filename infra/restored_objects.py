@@ -5,11 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from control_plane.actors.step import CommandRefused
+from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.engine.engine import Engine
 from control_plane.state.table import StateTable, TableError
 from detcloud.shared.plurals import count_text
 from infra.bucket_objects import Buckets, NoBucket, ObjectsCopied, copy_lost, copy_objects
-from infra.checkpoint_files import list_own_checkpoints, restore_event_files, restore_files
+from infra.checkpoint_files import (
+    list_own_checkpoints,
+    restore_event_files,
+    restore_files,
+    withdraw_damage,
+)
 from infra.restoration import FilesReport, ObjectsReport, RestoreFailed, Steps
 from lambdas.clock import now_ms
 
@@ -43,7 +50,7 @@ def restore_objects(
         with steps.step(f"restoring the objects of {names.objects}"):
             restored = _restore_plain(buckets, names, moment, steps)
         with steps.step(f"restoring the files of checkpoints in {names.checkpoints}"):
-            files = _restore_checkpoints(buckets, names, table, moment)
+            files = _restore_checkpoints(buckets, names, table, moment, steps)
         with steps.step(f"restoring the TensorBoard files in {names.checkpoints}"):
             copy, engine = names.copies.get("checkpoints", ""), Engine(table, now_ms)
             restored += restore_event_files(buckets, engine, names.checkpoints, copy, moment)
@@ -65,7 +72,7 @@ def restore_named_files(
     """
     with steps.step(f"checking the checkpoints of unended experiments in {names.checkpoints}"):
         try:
-            found = _restore_checkpoints(buckets, names, table, None, only_unended=True)
+            found = _restore_checkpoints(buckets, names, table, None, steps, only_unended=True)
         except NoBucket as error:
             steps.progress(
                 f"warning: the bucket {error} does not exist: deploy with `--new-stores`, and then "
@@ -173,12 +180,32 @@ def _restore_checkpoints(
     names: StackBuckets,
     table: StateTable,
     moment: datetime | None,
+    steps: Steps,
     *,
     only_unended: bool = False,
 ) -> FilesReport:
-    """Restore the files of the checkpoints that the state names. Raise NoBucket, TableError and
-    the errors of the cloud.
+    """Restore the files of the checkpoints that the state names, and withdraw the damage of
+    checkpoints whose files a run missed.
+
+    Raise NoBucket, TableError and the errors of the cloud.
     """
-    records = list_own_checkpoints(Engine(table, now_ms), only_unended=only_unended)
+    engine = Engine(table, now_ms)
+    records = list_own_checkpoints(engine, only_unended=only_unended)
     copy = names.copies.get("checkpoints", "")
-    return restore_files(buckets, records, names.checkpoints, copy, moment)
+    withdrawn = 0
+
+    def withdraw(record: CheckpointRecord) -> None:
+        nonlocal withdrawn
+        try:
+            withdrawn += withdraw_damage(engine, record)
+        except CommandRefused as error:
+            uuid = record.checkpoint.uuid
+            steps.progress(
+                f"warning: checkpoint {uuid} has all files, and is still marked as damaged: "
+                f"{error}; run `detcloud checkpoint verify {uuid}`"
+            )
+
+    found = restore_files(buckets, records, names.checkpoints, copy, moment, withdraw)
+    if withdrawn:
+        steps.progress(f"{count_text(withdrawn, 'checkpoint')} no longer marked as damaged")
+    return found

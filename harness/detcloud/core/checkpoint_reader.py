@@ -14,7 +14,7 @@ from detcloud.core.checkpoint_writer import Selector, size_and_sha256
 from detcloud.core.manifest import parse_manifest
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.bucket_errors import NoSuchBucket
-from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.checkpoint_limits import MANIFEST, MISSING_CAUSE
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.transfers import FETCHED_BYTES, call_at_once
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
@@ -150,7 +150,7 @@ class CheckpointReader:
             self._store.get(key, destination)
         except StorageError as error:
             if self._is_missing(key, error):
-                cause = f"the store has no {name} in {self.reference.path}{promised}"
+                cause = f"{MISSING_CAUSE}{name} in {self.reference.path}{promised}"
                 raise CheckpointDamaged(self.reference, cause) from None
             raise StorageError(
                 f"checkpoint {self.reference.uuid}: {name} cannot be read: {error}{promised}"
@@ -163,19 +163,26 @@ class CheckpointReader:
 
         `error` is the error of the failed read.
         """
+        of_trial = "/".join(self.reference.path.split("/")[:2])
         root = self._store.root
         if root is not None:
-            of_trial = "/".join(self.reference.path.split("/")[:2])
             # A missing mount looks like an empty folder, so the trial's folder must exist.
             return _is_there(root / of_trial) is True and _is_there(root / key) is False
         # S3 denies access to a missing key if the client may list only a folder, so the list
         # decides. The list also fails for a missing bucket, which some stores report as a missing
         # file.
         try:
-            return key not in self._store.list(self.reference.path)
+            if found := self._store.list(self.reference.path):
+                return key not in found
         except StorageError as refusal:
             is_gone = isinstance(refusal.__cause__, NoSuchBucket)
             return isinstance(error, KeyNotFound) and not is_gone
+        try:
+            # A bucket that was lost and created again has nothing of the trial.
+            return bool(self._store.list(of_trial))
+        except StorageError:
+            # A run may not list the folder of another trial.
+            return True
 
 
 def _is_small(entry: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.temporary_folder import make_temporary_folder
@@ -20,7 +20,13 @@ from detcloud.shared.checkpoint_limits import (
 from detcloud.shared.errors import DetcloudError, InvalidValue
 from detcloud.shared.report_file import LINE_BYTES_MAX
 from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
-from detcloud.storage import CheckpointStore, StorageError, checked_key
+from detcloud.storage import (
+    CheckpointStore,
+    KeyExists,
+    StorageError,
+    StoreReplaced,
+    checked_key,
+)
 from detcloud.storage.store import translate_errors
 
 METADATA = "metadata.json"
@@ -28,6 +34,9 @@ METADATA = "metadata.json"
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 # The number of attempts to store a file that changes during the transfer.
 PUTS_MAX = 3
+# The number of attempts to store a checkpoint whose store is replaced meanwhile.
+STORES_MAX = 3
+T = TypeVar("T")
 Entries = Mapping[str, Mapping[str, Any]]
 
 Stamp = tuple[int, int]
@@ -72,19 +81,23 @@ class CheckpointWriter:
 
         `files` maps names in the checkpoint to paths. Report `checkpoint_intent` before and
         `checkpoint` after the files are stored. Before the manifest is stored, `check` may raise
-        StorageError.
+        StorageError. If the store was replaced meanwhile, store all files again.
 
         If a file cannot be stored, delete the stored files and raise DetcloudError. A failed report
         also raises DetcloudError; a checkpoint whose last report fails keeps its files.
         """
         common, stored = self._new_place(checkpoint_uuid, metadata), list[str]()
         self._report("checkpoint_intent", **common)
-        try:
+
+        def store() -> tuple[Entries, str]:
             entries = self._put_metadata(common, metadata, stored)
             for name, source in files.items():
                 entries[name] = self._put(common["path"], name, source, stored)
             check()
-            digest = self._put_manifest(common, entries, metadata, stored)
+            return entries, self._put_manifest(common, entries, metadata, stored)
+
+        try:
+            entries, digest = _repeat_if_replaced(store)
         except (StorageError, OSError) as error:
             self._discard(stored)
             raise DetcloudError(_not_stored_text(common, str(error))) from error
@@ -104,7 +117,8 @@ class CheckpointWriter:
 
         Every rank of `ranks` must call this. `entries` are the manifest entries of all ranks'
         files. Rank 0 stores the manifest and reports the checkpoint after all ranks have stored
-        their files. Before that, `check` may raise StorageError.
+        their files. Before that, `check` may raise StorageError. If the store of a rank was
+        replaced meanwhile, all ranks store their files again.
 
         If a rank fails, every rank deletes its stored files and raises DetcloudError.
         """
@@ -112,21 +126,21 @@ class CheckpointWriter:
         self._report("checkpoint_intent", **common)
         # No rank may store a file before the chief has announced the checkpoint.
         ranks.broadcast(None)
-        failure, digest = "", ""
-        try:
+        digest, stored_files = "", dict(entries)
+
+        def store() -> None:
             if ranks.rank == 0:
-                entries = {**self._put_metadata(common, metadata, stored), **entries}
+                stored_files.update(self._put_metadata(common, metadata, stored))
             for name, source in files.items():
                 if self._put(common["path"], name, source, stored) != entries[name]:
                     raise StorageError(f"{name} was modified while the ranks agreed on it")
             check()
-        except (StorageError, OSError) as error:
-            failure = f"rank {ranks.rank}: {error}"
-        failures = [text for text in ranks.allgather(failure) if text]
+
+        failures = _store_on_all_ranks(ranks, store)
         if not failures and ranks.rank == 0:
             try:
-                digest = self._put_manifest(common, entries, metadata, stored)
-                self._report_stored(common, entries, digest, metadata)
+                digest = self._put_manifest(common, stored_files, metadata, stored)
+                self._report_stored(common, stored_files, digest, metadata)
             except (StorageError, OSError, DetcloudError) as error:
                 failures = [f"rank 0: {error}"]
         failures, digest = ranks.broadcast((failures, digest))
@@ -210,13 +224,19 @@ class CheckpointWriter:
         """Store a file, add the key to `stored`, and return the manifest entry.
 
         A file that changes during the transfer is deleted from the store and stored again. Raises
-        StorageError after PUTS_MAX such attempts, or if the store fails.
+        StorageError after PUTS_MAX such attempts, or if the store fails. A key in `stored` that
+        exists already is the file of an attempt before the store was replaced.
         """
         key = f"{path}/{name}"
         for _ in range(PUTS_MAX):
             before = file_stamp(source)
-            self._store.put(key, source)
-            stored.append(key)
+            try:
+                self._store.put(key, source)
+            except KeyExists:
+                if key not in stored:
+                    raise
+            if key not in stored:
+                stored.append(key)
             size, digest = size_and_sha256(source)
             if file_stamp(source) == before:
                 return {"size": size, "sha256": digest}
@@ -242,6 +262,38 @@ class CheckpointWriter:
         return CheckpointReference(
             common["uuid"], self._spec.trial_id, common["path"], common["steps_completed"], digest
         )
+
+
+def _repeat_if_replaced(store: Callable[[], T]) -> T:
+    """Return the result of `store`, which stores the files of a checkpoint.
+
+    Call `store` again if it raises StoreReplaced, up to STORES_MAX times in total. Pass on the last
+    StoreReplaced and all other exceptions.
+    """
+    for _ in range(STORES_MAX - 1):
+        with suppress(StoreReplaced):
+            return store()
+    return store()
+
+
+def _store_on_all_ranks(ranks: DistributedContext, store: Callable[[], None]) -> list[str]:
+    """Call `store` on every rank, and return the failures of all ranks. Every rank must call this.
+
+    If `store` raises StoreReplaced on a rank, every rank calls `store` again, up to STORES_MAX
+    times in total. StorageError and OSError become failures.
+    """
+    for attempt in range(1, STORES_MAX + 1):
+        failure, is_replaced = "", False
+        try:
+            store()
+        except (StorageError, OSError) as error:
+            is_replaced = isinstance(error, StoreReplaced) and attempt < STORES_MAX
+            failure = "" if is_replaced else f"rank {ranks.rank}: {error}"
+        outcomes = ranks.allgather((failure, is_replaced))
+        failures = [text for text, _ in outcomes if text]
+        if failures or not any(replaced for _, replaced in outcomes):
+            break
+    return failures
 
 
 def files_to_store(

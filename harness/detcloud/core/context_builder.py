@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.context import Context
@@ -23,7 +24,8 @@ from detcloud.shared.clean_exit import ensure_clean_exit
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.training_settings import LoopOfTrial
 from detcloud.shared.trial_directory import Directives, Reporter, TrialDirectory, TrialSpec
-from detcloud.storage import CheckpointStore, build_store
+from detcloud.storage import CheckpointStore, HashingStore, build_store
+from detcloud.storage.patient_store import PatientStore
 from detcloud.storage.types.directory import DirectoryStore
 
 # The kinds of reports that workers send, and the kinds under which they are stored.
@@ -52,7 +54,7 @@ def build_cluster_context(
     spec = directory.spec
     if distributed is not None and spec.threads is not None:
         spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))
-    store = None if spec.storage is None else build_store(spec.storage)
+    store = None if spec.storage is None else _open_store(spec, spec.storage)
 
     tell_of_unused_progress, loop = _progress_notice(), LoopOfTrial()
     tell_of_unread_settings = unread_settings_teller(loop, spec.config)
@@ -84,6 +86,26 @@ def build_cluster_context(
     preempt = PreemptContext(read, distributed, mode, note_listener)
     made = _make_context(spec, read, report, store, events, preempt, distributed, first_step)
     return replace(made, loop=loop)
+
+
+def _open_store(spec: TrialSpec, storage: Mapping[str, Any]) -> CheckpointStore:
+    """Return the store of `storage`. The store of a bucket waits while the bucket is lost.
+
+    A bucket with a checkpoint of this trial has existed. The same holds for the bucket of the
+    cluster, for which the agent has credentials, because the deployment created the bucket. Raises
+    DetcloudError if the store cannot be opened.
+    """
+    store = build_store(storage)
+    if not isinstance(store, HashingStore) or store.root is not None:
+        return store
+    latest = spec.latest_checkpoint
+    own = spec.config.get("checkpoint_storage") or {}
+    is_of_cluster = own.get("type") is None and storage.get("credentials") is not None
+    return PatientStore(
+        store,
+        f"{spec.experiment_id}/{spec.trial_id}",
+        has_existed=is_of_cluster or (latest is not None and latest.trial_id == spec.trial_id),
+    )
 
 
 def _trained_steps(kind: str, fields: Mapping[str, object]) -> int | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from detcloud.core.one_time_warning import OneTimeWarning
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.event_parts import only_grows, part_key
-from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
+from detcloud.storage.store import CheckpointStore, KeyExists, StorageError, StoreReplaced
 
 FILES_MAX = 1000
 # Keys in a store have at most 64 parts, and the uploader adds four parts.
@@ -25,6 +25,7 @@ PAUSE_SECONDS_MAX = 600.0
 # A rewritten file is uploaded after this time without a change, so that no half file is stored.
 SETTLED_SECONDS = 5.0
 CLOSE_SECONDS_MAX = 15.0
+RESCANS_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class _Upload:
         """Start the next version of the file, which is stored again from the first byte."""
         self.version += 1
         self.size = 0
+        self.stamp = None
 
 
 class EventUploader:
@@ -100,9 +102,11 @@ class EventUploader:
     def _run(self) -> None:
         """Upload new content at each wake-up or pause, until a scan after `close`.
 
-        A failed upload of a file is printed once, and tried again at the next scan.
+        A failed upload of a file is printed once, and tried again at the next scan. After the loss
+        of the bucket, which then lacks the stored parts, every file is uploaded again from the
+        first byte. The first RESCANS_MAX losses cause a scan at once, also after `close`.
         """
-        began, is_last = time.monotonic(), False
+        began, is_last, rescans = time.monotonic(), False, RESCANS_MAX
         while not is_last:
             pause = (time.monotonic() - began) / 10
             self._wanted.wait(min(max(pause, self._limits.pause_seconds_min), PAUSE_SECONDS_MAX))
@@ -113,6 +117,14 @@ class EventUploader:
             for path in self._find_files():
                 try:
                     self._upload(path)
+                except StoreReplaced as error:
+                    self._warn(error)
+                    for upload in self._uploads.values():
+                        upload.start_over()
+                    if rescans:
+                        rescans -= 1
+                        is_last = False
+                        self._wanted.set()
                 except (OSError, StorageError, ValueError) as error:
                     self._warn(error)
 

@@ -29,6 +29,10 @@ class WriteConflict(BucketError):
     """Another client wrote or deleted the key meanwhile. The whole request may be repeated."""
 
 
+class UploadLost(BucketError):
+    """The store does not know an upload in parts, which was aborted or lost with a bucket."""
+
+
 class PartsConflict(BucketError):
     """A request of an upload in parts does not fit the stored content.
 

@@ -13,10 +13,12 @@ from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     EXPIRED,
     NO_ROOM,
+    AccessDenied,
     BucketError,
     NoSuchBucket,
     NoSuchKey,
     StoreBusy,
+    UploadLost,
     WriteConflict,
 )
 from detcloud.shared.bucket_place import BucketPlace
@@ -46,6 +48,8 @@ _CHECKPOINT_REMEDIES = {
     "variables are used by your own code only",
 }
 
+# An answer to a request for an object's properties has a status only.
+_DENIALS = ("AccessDenied", "403")
 _NO_KEY = ("NoSuchKey", "NoSuchVersion", "404")
 # The statuses that refuse an unknown header or parameter.
 _REFUSALS = (400, 405, 501)
@@ -69,11 +73,11 @@ _OTHER_REASONS = (
 def translate_errors(place: BucketPlace, key: str) -> Iterator[None]:
     """Translate botocore's errors in the block into bucket errors with messages.
 
-    Raise NoSuchBucket, NoSuchKey for a missing object, WriteConflict as `is_conflict` says,
-    StoreBusy for status 429 or 503, or BucketError otherwise: also for a missing upload, denied
-    access, missing credentials and a broken connection. The cause is botocore's error, except for
-    an answer that is no XML. Errors of other libraries and OSErrors are passed on. `key` is only
-    used in messages. Nothing is repeated.
+    Raise NoSuchBucket, NoSuchKey for a missing object, UploadLost for a missing upload,
+    AccessDenied, WriteConflict as `is_conflict` says, StoreBusy for status 429 or 503, or
+    BucketError otherwise: also for missing credentials and a broken connection. The cause is
+    botocore's error, except for an answer that is no XML. Errors of other libraries and OSErrors
+    are passed on. `key` is only used in messages. Nothing is repeated.
     """
     from botocore.exceptions import BotoCoreError
     from botocore.parsers import ResponseParserError
@@ -98,6 +102,10 @@ def _bucket_error(place: BucketPlace, key: str, error: Any) -> OSError:
     kind = BucketError
     if is_conflict(error):
         kind = WriteConflict
+    elif code in _DENIALS:
+        kind = AccessDenied
+    elif code == "NoSuchUpload":
+        kind = UploadLost
     elif http_status(error) in BUSY_STATUSES:
         kind = StoreBusy
     return kind(f"{key!r:.200} in {place}: {error}{remedy and f'; {remedy}'}")

@@ -7,6 +7,7 @@ from detcloud.storage.store import (
     KeyExists,
     KeyNotFound,
     StorageError,
+    StoreReplaced,
     checked_key,
 )
 
@@ -16,6 +17,7 @@ __all__ = [
     "KeyExists",
     "KeyNotFound",
     "StorageError",
+    "StoreReplaced",
     "build_own_store",
     "build_store",
     "checked_key",

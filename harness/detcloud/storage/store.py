@@ -28,6 +28,13 @@ class KeyNotFound(StorageError):
     """Raised if no file is stored under the key."""
 
 
+class StoreReplaced(StorageError):
+    """Raised by `put` if files of earlier requests may be missing, because the bucket was lost.
+
+    The store works again. The caller stores all files again, with the file of the failed request.
+    """
+
+
 class CheckpointStore(Protocol):
     """Files under keys like `1/4/2/UUID/state_dict.pth`.
 

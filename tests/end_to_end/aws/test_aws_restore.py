@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from control_plane.aws.state_table import DynamoDbTable
 from infra.aws.settings import Settings, parse_settings
@@ -13,7 +14,7 @@ from infra.aws.state_restore import restore, restore_lost_objects
 from infra.aws.stores import STREAM_FUNCTIONS, read_stores, stream_mappings
 from infra.drain_clock import Clock
 from infra.restoration import FilesReport, RestoreRequest
-from tests.emulators.deployment import Account, Deployment, Stack, running, stack
+from tests.emulators.deployment import Account, Stack, running, stack
 from tests.emulators.ministack import ACCOUNT, REGION
 from tests.end_to_end.aws.cluster import POOLS
 from tests.end_to_end.cluster_steps import (
@@ -28,6 +29,7 @@ from tests.end_to_end.cluster_steps import (
     wait_until,
 )
 from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.lost_bucket import pause, rehearse_loss_of_bucket
 
 # The fields that AWS returns of a mapping, and that its creation takes.
 _MAPPED = (
@@ -48,10 +50,10 @@ def team(company: Account) -> Stack:
     return stack(company, "rescue", POOLS)
 
 
-def settings_of(team: Stack) -> Settings:
+def settings_of(team: Stack, **more: str) -> Settings:
     """Return the settings of a team's stack."""
     texts = {"clusterConfig": "pools.yaml", "adminSha256": "a" * 64, "region": REGION}
-    return parse_settings(team.team, {**texts, "account": ACCOUNT})
+    return parse_settings(team.team, {**texts, "account": ACCOUNT, **more})
 
 
 def restore_now(team: Stack, request: RestoreRequest) -> list[str]:
@@ -130,25 +132,17 @@ def test_experiment_continues_after_the_loss_of_the_table(team: Stack, tmp_path:
         wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
 
 
-def restore_objects(team: Stack) -> FilesReport:
+def restore_objects(team: Stack, **more: str) -> FilesReport:
     """Restore lost objects as the command does, and return the outcome for checkpoints."""
     tables = team.aws.client("dynamodb")
     report = restore_lost_objects(
-        settings_of(team),
+        settings_of(team, **more),
         team.aws.client,
         None,
         print,
         lambda name: nullcontext(DynamoDbTable(tables, name)),
     )
     return report.checkpoints
-
-
-def pause(person: Laptop, cluster: Deployment, experiment: int) -> list[str]:
-    """Pause an experiment, wait until no run is left, and return the files of checkpoints."""
-    trial = trial_of(cluster, experiment)
-    person.run("experiment", "pause", experiment)
-    wait_until(lambda: person.json("trial", "describe", trial)["allocation"] is None, 60, "no run")
-    return sorted(cluster.stored_checkpoints())
 
 
 @pytest.mark.nightly
@@ -160,7 +154,8 @@ def test_experiment_continues_after_the_loss_of_its_files(company: Account, tmp_
         wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
         kept = create(person, 6, tmp_path, batch_seconds=0.15)
         first_checkpoint(cluster, kept)
-        stored = pause(person, cluster, kept)
+        pause(cluster, person, kept)
+        stored = sorted(cluster.stored_checkpoints())
         for key in stored:
             team.aws.client("s3").delete_object(Bucket=team.outputs["checkpoints"], Key=key)
         report = restore_objects(team)
@@ -170,4 +165,64 @@ def test_experiment_continues_after_the_loss_of_its_files(company: Account, tmp_
         assert sorted(cluster.stored_checkpoints()) == stored
         person.run("experiment", "activate", kept)
         assert wait_for(cluster, person, kept)["restarts"] == 0
+        wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")
+
+
+COPIES = '{"region": "us-west-2"}'
+
+
+class CopiedBucket:
+    """The bucket of checkpoints of a team with copies."""
+
+    def __init__(self, team: Stack) -> None:
+        self._team = team
+        self._s3 = team.aws.client("s3")
+        self._name = team.outputs["checkpoints"]
+        self._copy = settings_of(team, copies=COPIES).names.copy("checkpoints")
+        # The policy refuses requests without TLS, and the emulator has no TLS.
+        self._s3.delete_bucket_policy(Bucket=self._copy)
+
+    def lose(self) -> None:
+        wait_until(self._is_gone, 60, "the end of the bucket")
+
+    def _is_gone(self) -> bool:
+        """Copy and delete all versions, and delete the bucket. Return False if a trial wrote an
+        object meanwhile.
+        """
+        for page in self._s3.get_paginator("list_object_versions").paginate(Bucket=self._name):
+            for entry in page.get("Versions", ()):
+                place = {"Key": entry["Key"], "VersionId": entry["VersionId"]}
+                source = {"Bucket": self._name, **place}
+                self._s3.copy_object(Bucket=self._copy, Key=entry["Key"], CopySource=source)
+                self._s3.delete_object(Bucket=self._name, **place)
+            for entry in page.get("DeleteMarkers", ()):
+                place = {"Key": entry["Key"], "VersionId": entry["VersionId"]}
+                self._s3.delete_object(Bucket=self._name, **place)
+        try:
+            self._s3.delete_bucket(Bucket=self._name)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "BucketNotEmpty":
+                raise
+            return False
+        return True
+
+    def create(self) -> None:
+        self._s3.create_bucket(Bucket=self._name)
+
+    def restore(self) -> FilesReport:
+        return restore_objects(self._team, copies=COPIES)
+
+
+@pytest.mark.nightly
+def test_trials_survive_the_loss_of_the_bucket(company: Account, tmp_path: Path) -> None:
+    team = stack(company, "bucket", POOLS, {"detcloud:copies": COPIES})
+    person = Laptop(tmp_path / "home", DETCLOUD_URL=team.url, DETCLOUD_TOKEN=team.token)
+    with running(team) as cluster:
+        wait_until(lambda: ("pools", POOL) in cluster.rows(), 60, "the configuration in force")
+
+        def begin(folder: Path) -> int:
+            return create(person, 8, folder, batch_seconds=0.15, settings=(KEEP_ALL,))
+
+        rehearse_loss_of_bucket(cluster, person, CopiedBucket(team), begin, tmp_path)
+        wait_for(cluster, person, create(person, 1, tmp_path))
         wait_until(lambda: not cluster.billed_instances(), 90, "no instance without work")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,30 @@ def test_access_denied_for_an_unlisted_file_is_damage(run: Run) -> None:
     assert [line["kind"] for line in run.reports] == ["checkpoint_damage"]
 
 
+def test_a_lost_checkpoint_among_others_is_damage(run: Run) -> None:
+    lose_everything(run.folder)
+    (run.folder.parent / "another").mkdir()
+    (run.folder.parent / "another" / "weights.pth").write_bytes(CONTENT)
+    with pytest.raises(CheckpointDamaged, match=r"the store has no manifest.json"):
+        run.restore(BucketStore(Bucket(run.root / "store")))
+    assert [line["kind"] for line in run.reports] == ["checkpoint_damage"]
+
+
 def test_errors_of_a_bucket_are_no_damage(run: Run) -> None:
     bucket = Bucket(run.root / "store")
     for refusal in (AccessDenied("403"), BucketError("503")):
         bucket.refusal = refusal
         with pytest.raises(StorageError, match=r"manifest.json cannot be read"):
             run.restore(BucketStore(bucket))
+    assert run.reports == []
+
+
+def test_a_bucket_without_any_file_of_the_trial_is_no_damage(run: Run) -> None:
+    """The bucket was lost and created again, and its objects are not restored yet."""
+    shutil.rmtree(run.root / "store")
+    (run.root / "store").mkdir()
+    with pytest.raises(StorageError, match=r"manifest.json cannot be read"):
+        run.restore(BucketStore(Bucket(run.root / "store")))
     assert run.reports == []
 
 

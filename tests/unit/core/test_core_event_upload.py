@@ -1,6 +1,7 @@
 """The upload of TensorBoard files to a store."""
 
 import os
+import shutil
 import threading
 import time
 from functools import partial
@@ -11,7 +12,7 @@ import pytest
 from detcloud import core
 from detcloud.core.event_upload import EventUploader, UploadLimits
 from detcloud.shared.event_parts import assemble_files
-from detcloud.storage import StorageError
+from detcloud.storage import StorageError, StoreReplaced
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 from tests.unit.core.sealed_store import sealed_storage
@@ -37,7 +38,7 @@ def start_upload(
     folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int
 ) -> EventUploader:
     """Return a running uploader with short pauses between the scans of `folder`."""
-    quick = UploadLimits(pause_seconds_min=0.01, **limits)
+    quick = UploadLimits(**{"pause_seconds_min": 0.01, **limits})
     return EventUploader(folder, store, PREFIX, epoch, quick)
 
 
@@ -187,3 +188,25 @@ def test_event_files_are_uploaded_to_a_store_without_a_folder(
     [(name, events)] = stored.items()
     assert name.startswith("events.out.tfevents.")
     assert b"training/loss" in events
+
+
+class ReplacedStore(DirectoryStore):
+    """A store whose bucket is lost, with all files, before the second put."""
+
+    puts = 0
+
+    def put(self, key: str, source: Path) -> None:
+        self.puts += 1
+        if self.puts == 2:
+            shutil.rmtree(self.root)
+            raise StoreReplaced("the bucket lacks earlier files")
+        super().put(key, source)
+
+
+def test_files_are_stored_again_after_the_loss_of_the_bucket(folder: Path, tmp_path: Path) -> None:
+    store = ReplacedStore(tmp_path / "replaced")
+    uploader = start_upload(folder, store, pause_seconds_min=3600)
+    (folder / EVENTS).write_bytes(b"first")
+    (folder / "note.txt").write_bytes(b"second")
+    uploader.close()
+    assert contents(store) == {EVENTS: b"first", "note.txt": b"second"}

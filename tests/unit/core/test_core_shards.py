@@ -1,5 +1,6 @@
 """Checkpoints that several ranks store together: a single checkpoint, or an error on all ranks."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from detcloud import DetcloudError, core
 from detcloud.core.distributed_context import DistributedContext
-from detcloud.storage import StorageError
+from detcloud.storage import StorageError, StoreReplaced
 from detcloud.storage.types.directory import DirectoryStore
 
 
@@ -125,6 +126,34 @@ def test_a_rank_that_raises_prevents_the_checkpoint(run_ranks: Any, trial: Ranks
     other = "DetcloudError: the checkpoint was not stored: rank 1: ArithmeticError: 1 / 0"
     assert run_ranks(work) == [other, "ArithmeticError: 1 / 0", other]
     assert trial.files() == set()
+
+
+class ReplacedStore(DirectoryStore):
+    """A store that is lost with all files at the first put of the file `weights1`."""
+
+    was_lost = False
+
+    def put(self, key: str, source: Path) -> None:
+        if key.endswith("/weights1") and not self.was_lost:
+            self.was_lost = True
+            shutil.rmtree(self.root / "1", ignore_errors=True)
+            raise StoreReplaced("the bucket lacks earlier files")
+        super().put(key, source)
+
+
+def test_all_ranks_store_their_files_again_in_a_replaced_store(
+    run_ranks: Any, trial: Ranks
+) -> None:
+    trial.store = ReplacedStore(trial.root)
+
+    def work(ranks: DistributedContext) -> str:
+        checkpoint = trial.checkpoint(ranks)
+        return error_of(lambda: store(checkpoint, ranks.rank, **{f"weights{ranks.rank}": "w"}))
+
+    assert run_ranks(work) == [""] * 3
+    names = {"manifest.json", "metadata.json", "weights0", "weights1", "weights2"}
+    assert trial.files() == names
+    assert trial.reports.count((0, "checkpoint")) == 1
 
 
 class FullStore(DirectoryStore):

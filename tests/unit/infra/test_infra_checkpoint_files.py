@@ -13,17 +13,19 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
+from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
 from control_plane.state.table import Expect, Key, Put
 from infra.bucket_objects import NoBucket, copy_lost
 from infra.checkpoint_files import list_own_checkpoints, restore_event_files, restore_files
 from infra.gcp.object_copies import GcsBuckets
-from infra.restoration import FilesReport
+from infra.restoration import FilesReport, ObjectsReport, Steps
+from infra.restored_objects import StackBuckets, restore_objects
 from tests.emulators.google_buckets import GoogleBuckets
 from tests.unit.checkpoint_gc.collection_cluster import CollectionCluster, uuid_of
 
-BUCKET, COPY = "checkpoints", "checkpoints-copy"
+BUCKET, COPY, OBJECTS = "checkpoints", "checkpoints-copy", "objects"
 # The records of the cluster name a file of 8 bytes.
 WEIGHTS = b"12345678"
 
@@ -56,6 +58,30 @@ class Bench:
     def files(self) -> dict[str, bytes]:
         return self.google.live(BUCKET)
 
+    def mark(self, steps: int, cause: str) -> None:
+        """Mark a checkpoint as damaged, as after the report of a run."""
+        record = replace(self.record(steps), state=CheckpointState.DAMAGED, damage=cause)
+        address, name = addresses.trial(1), CHECKPOINT_PARTS + uuid_of(1, steps)
+        row = self.cluster.table.get(Key(address, PARTS + name))
+        assert row is not None
+        body = actor_type_at(address).encode_part(name, record)
+        self.cluster.table.commit((Put(row.key, row.revision, body, Expect.ANYTHING),))
+
+    def record(self, steps: int) -> CheckpointRecord:
+        found = self.cluster.engine.read_part(
+            addresses.trial(1), CHECKPOINT_PARTS + uuid_of(1, steps)
+        )
+        assert isinstance(found, CheckpointRecord)
+        return found
+
+    def restore_objects(self, lines: list[str], copy: str = COPY) -> ObjectsReport:
+        """Restore lost objects as the command does."""
+        self.google.create(OBJECTS)
+        copies = {"checkpoints": copy} if copy else {}
+        names = StackBuckets(OBJECTS, BUCKET, copies)
+        buckets = GcsBuckets(self.google)
+        return restore_objects(buckets, names, self.cluster.table, None, Steps(lines.append))
+
     def restore(self, copy: str = COPY, moment: datetime | None = None) -> FilesReport:
         records = list_own_checkpoints(self.cluster.engine)
         return restore_files(GcsBuckets(self.google), records, BUCKET, copy, moment)
@@ -74,6 +100,35 @@ def test_deleted_files_come_back_from_versions(bench: Bench) -> None:
     assert bench.files() == before
     # A repeated restore changes nothing.
     assert bench.restore(copy="") == FilesReport(2, (), 0, ())
+
+
+def test_damage_by_missing_files_is_withdrawn_when_the_files_are_back(bench: Bench) -> None:
+    """A run looked for its files in the bucket before the objects were restored."""
+    bench.delete(20)
+    bench.mark(20, f"the store has no manifest.json in {bench.folder(20)}")
+    # Nobody has read this file again.
+    bench.mark(10, "weights is not the file that was stored: 8 bytes")
+    lines: list[str] = []
+    report = bench.restore_objects(lines)
+    assert report.checkpoints == FilesReport(1, (bench.folder(20),), 2, ())
+    assert bench.record(20).state is CheckpointState.COMPLETED
+    assert bench.record(10).state is CheckpointState.DAMAGED
+    assert "1 checkpoint no longer marked as damaged" in lines
+    # The trial's next run starts from the checkpoint.
+    state = bench.cluster.engine.read_state(addresses.trial(1))
+    assert isinstance(state, TrialState)
+    assert state.checkpoint == bench.record(20).checkpoint
+    bench.restore_objects(lines)
+    assert len([line for line in lines if "no longer" in line]) == 1
+
+
+def test_damage_stays_while_files_are_missing(bench: Bench) -> None:
+    bench.google.create(BUCKET)
+    bench.mark(20, "the store has no manifest.json")
+    lines: list[str] = []
+    bench.restore_objects(lines, copy="")
+    assert bench.record(20).state is CheckpointState.DAMAGED
+    assert not any("no longer" in line for line in lines)
 
 
 def test_replaced_file_gets_its_first_content_again(bench: Bench) -> None:

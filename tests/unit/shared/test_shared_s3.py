@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import AccessDenied, BucketError, UploadLost
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import Bucket
 from detcloud.shared.s3_client import new_client
@@ -70,6 +70,24 @@ def test_an_endless_list_of_parts_is_an_error() -> None:
         S3PartsUpload(bucket, "k", 1).stored_parts()
     # The first list starts at the beginning, the second after part 1.
     assert len(send.urls) == 2  # type: ignore[attr-defined]
+
+
+def test_denied_access_has_its_own_error() -> None:
+    """The collector and the trial's store go on without a permission that they may lack."""
+    bucket = bucket_that(answer(403, b"<Error><Code>AccessDenied</Code></Error>"))
+    with pytest.raises(AccessDenied):
+        list(bucket.versions.list_versions("folder/"))
+    with pytest.raises(AccessDenied):
+        bucket.versions.delete_version("key", "version")
+    # The answer to a HEAD request has no content.
+    with pytest.raises(AccessDenied):
+        bucket_that(answer(403)).object_size("key")
+
+
+def test_missing_upload_has_its_own_error() -> None:
+    bucket = bucket_that(answer(404, b"<Error><Code>NoSuchUpload</Code></Error>"))
+    with pytest.raises(UploadLost):
+        bucket.request("list_parts", "key", {"UploadId": "u"})
 
 
 @pytest.mark.parametrize("status", [200, 503])
