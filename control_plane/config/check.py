@@ -28,6 +28,7 @@ from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
 from control_plane.config.shell import SHELL_PROGRAM, find_program
+from control_plane.config.stated_fields import stated_fields_of
 from control_plane.config.storage import default_storage
 from control_plane.config.template import Template, mask_problems, read_template
 from control_plane.config.training import SEED_MAX
@@ -301,6 +302,26 @@ def read_layers(
         findings=document.findings,
         other_problems=tuple(problems),
     )
+
+
+def find_stated_fields(
+    text: str, template: str | Template | None, overrides: Sequence[str], era: Era
+) -> dict[str, object]:
+    """Return the fields that the user's text, the overrides and the template set.
+
+    The result is that of `stated_fields_of`. The cluster's layer is left out.
+
+    Args:
+        text: the user's YAML.
+        template: the template below the text, as YAML or already read. None: no template.
+        overrides: assignments `a.b.c=VALUE`.
+        era: the era of the configuration.
+
+    Raises:
+        ConfigInvalid: the text or the template is not readable YAML, or not a map.
+    """
+    layers = read_layers(text, template=template, overrides=overrides)
+    return stated_fields_of(merge_trees(layers.user, layers.template.tree, RULES[era]))
 
 
 def _read_template(text: str) -> Template:

@@ -1,6 +1,6 @@
 """Queries of experiments, and previews of experiments that a submission would create."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +24,7 @@ from control_plane.actors.records import JobKind, Status
 from control_plane.agents.spec import parse_stored_config
 from control_plane.config.command import command_values
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.stated_fields import submitted_values
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
 from control_plane.errors import Code, RequestError
@@ -112,6 +113,7 @@ class Experiment(Answer):
     save_trial_best: int
     save_trial_latest: int
     code_sha256: str
+    forked_from: int | None = None
     search_method: MethodView | None = None
     run: SingleRun | None = None
     values: dict[str, ListedValue] = {}
@@ -120,10 +122,13 @@ class Experiment(Answer):
 class ExperimentWithConfig(Experiment):
     """An experiment with the configuration.
 
-    `config` contains every default; secrets are masked.
+    `config` contains every default, and `submitted_config` only the values that the user or the
+    template set; secrets are masked in both. For experiments of older releases, and for very large
+    configurations, `submitted_config` has the values that differ from the defaults.
     """
 
     config: dict[str, Any]
+    submitted_config: dict[str, Any] = {}
 
 
 def get_experiment(services: Services, experiment_id: int) -> tuple[ExperimentState, Definition]:
@@ -184,8 +189,12 @@ def describe_experiment_with_config(services: Services, experiment_id: int) -> E
         ValueError, KeyError: the stored configuration is not valid for this release.
     """
     state, definition = get_experiment(services, experiment_id)
-    config = shown_config(state.kind, parse_stored_config(definition))
-    return ExperimentWithConfig(**_fields_with_run(services, state, definition), config=config)
+    config = parse_stored_config(definition)
+    return ExperimentWithConfig(
+        **_fields_with_run(services, state, definition),
+        config=shown_config(state.kind, config),
+        submitted_config=submitted_config(state.kind, config, definition.stated_fields),
+    )
 
 
 def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
@@ -194,6 +203,18 @@ def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
     For a command, notebook or shell, return only the values that these kinds of job use.
     """
     return config.masked_values() if kind is JobKind.EXPERIMENT else command_values(config)
+
+
+def submitted_config(
+    kind: JobKind, config: ExperimentConfig, stated_fields: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return the submitted values of the configuration as JSON, with secrets masked.
+
+    For a command, notebook or shell, return the result of `shown_config`.
+    """
+    if kind is not JobKind.EXPERIMENT:
+        return shown_config(kind, config)
+    return submitted_values(config, stated_fields)
 
 
 def experiment_preview(
@@ -234,7 +255,9 @@ def experiment_preview(
         warnings=list(warnings),
         **asdict(message.retention),
         code_sha256=message.code_sha256,
+        forked_from=message.forked_from,
         config=shown_config(message.kind, config),
+        submitted_config=submitted_config(message.kind, config, message.stated_fields),
     )
 
 
@@ -330,6 +353,7 @@ def _fields(
         "cost": state.bill.spent_micros(services.now_ms()) / MICROS_PER_DOLLAR,
         **asdict(current.retention),
         "code_sha256": definition.code_sha256,
+        "forked_from": definition.forked_from,
         "search_method": describe_method(services, state),
     }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from control_plane.actors.experiment.listing import ListingRow, decode_listings
-from control_plane.actors.experiment.state import LISTING
+from control_plane.actors.experiment.state import LISTING, forks_partition
 from control_plane.actors.metadata_terms import metadata_partition
 from control_plane.actors.records import JobKind
 from control_plane.errors import invalid
@@ -90,9 +90,13 @@ class ExperimentFilter:
     """The conditions of the filter's text."""
 
     @property
-    def all_terms(self) -> tuple[str, ...]:
-        """The metadata terms of the parameters and of the text, each once."""
-        return tuple(dict.fromkeys((*self.terms, *self.conditions.metadata)))
+    def indexes(self) -> tuple[str, ...]:
+        """The partitions with a row for each matching experiment: of the forks of an experiment,
+        and of each metadata term of the parameters and of the text.
+        """
+        terms = dict.fromkeys((*self.terms, *self.conditions.metadata))
+        forks = map(forks_partition, self.conditions.originals)
+        return (*forks, *map(metadata_partition, terms))
 
 
 def parse_sort(text: str) -> Sort:
@@ -181,8 +185,8 @@ def _matching_items(
 
 
 def _predicate(shown: ExperimentFilter, states: StateFilter) -> _Match:
-    """Return a predicate for all conditions on listing rows. Conditions on facts and metadata terms
-    are left out.
+    """Return a predicate for all conditions on listing rows. Conditions on facts and indexes are
+    left out.
 
     The predicate may accept an experiment that does not match (`_matching_items`). Raises
     RequestError, invalid, for an unknown kind.
@@ -328,15 +332,14 @@ def _read_newest(
 
 
 def _partition(shown: ExperimentFilter) -> str:
-    """Return the partition to read: the first term's index, or the list if no term is asked for."""
-    terms = shown.all_terms
-    return metadata_partition(terms[0]) if terms else LISTING
+    """Return the partition to read: the first index, or the list if the filter has no index."""
+    return next(iter(shown.indexes), LISTING)
 
 
 def _read_max(services: Services, shown: ExperimentFilter) -> int:
     """Return the most experiments that a request with this filter reads."""
     limits = services.limits
-    return limits.looked_up_experiments_max if shown.all_terms else limits.listed_experiments_max
+    return limits.looked_up_experiments_max if shown.indexes else limits.listed_experiments_max
 
 
 def _read_candidates(
@@ -348,13 +351,13 @@ def _read_candidates(
 ) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield the sort key and list row of each experiment after the sort key `after`.
 
-    The row is None if the experiment lacks one of the filter's terms or is not in the list. The
-    filter's other conditions are not tested. Rows are read during the iteration. The first query
-    reads `rows_first` rows; each later query reads twice as many, up to a limit.
+    The row is None if the experiment lacks a row in one of the filter's indexes or is not in the
+    list. The filter's other conditions are not tested. Rows are read during the iteration. The
+    first query reads `rows_first` rows; each later query reads twice as many, up to a limit.
 
     Args:
         services: the services that read the list.
-        shown: the filter, of which only the terms count.
+        shown: the filter, of which only the indexes count.
         after: the sort key of the last row of the previous page; None for the beginning.
         descending: the newest experiment first.
         rows_first: the rows of the first query.
@@ -362,14 +365,14 @@ def _read_candidates(
     first, last = _FIRST, _LAST
     if after is not None:
         first, last = (first, after) if descending else (f"{after} ", last)
-    partition, terms, table = _partition(shown), shown.all_terms, services.table
+    partition, indexes, table = _partition(shown), shown.indexes, services.table
     decoded = services.cache_of(DecodedListings)
-    size_max = GET_MAX if terms else _PAGE_ROWS
+    size_max = GET_MAX if indexes else _PAGE_ROWS
     size = min(rows_first, size_max)
     while True:
         page = table.query(partition, first, last, limit=size, descending=descending)
-        if terms:
-            yield from _look_up(table, terms[1:], [row.key.sort for row in page.rows])
+        if indexes:
+            yield from _look_up(table, indexes[1:], [row.key.sort for row in page.rows])
         else:
             listed = decoded.decode([row.body for row in page.rows])
             yield from zip((row.key.sort for row in page.rows), listed, strict=True)
@@ -380,24 +383,24 @@ def _read_candidates(
 
 
 def _look_up(
-    table: StateTable, terms: Sequence[str], sorts: Sequence[str]
+    table: StateTable, indexes: Sequence[str], sorts: Sequence[str]
 ) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield each of the sort keys, at most GET_MAX, with the row of the list.
 
-    The row is None if the experiment lacks one of the metadata terms or is not in the list. Yield
+    The row is None if the experiment lacks a row in one of the indexes or is not in the list. Yield
     nothing, without a read, for no sort keys.
 
     Args:
         table: the state table.
-        terms: the metadata terms that the experiments must have.
+        indexes: the partitions in which the experiments must have a row.
         sorts: the sort keys of rows, which are ids of experiments.
     """
     if not sorts:
         return
     unmatched: set[str] = set()
-    for term in terms:
-        term_rows = table.get_many([Key(metadata_partition(term), sort) for sort in sorts])
-        unmatched |= {sort for sort, row in zip(sorts, term_rows, strict=True) if row is None}
+    for index in indexes:
+        index_rows = table.get_many([Key(index, sort) for sort in sorts])
+        unmatched |= {sort for sort, row in zip(sorts, index_rows, strict=True) if row is None}
     rows = [row for row in table.get_many([Key(LISTING, sort) for sort in sorts]) if row]
     listed = dict(
         zip((row.key.sort for row in rows), decode_listings(row.body for row in rows), strict=True)

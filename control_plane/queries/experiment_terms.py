@@ -5,6 +5,7 @@ Conditions on facts need the rows or states that `listed_facts.py` reads.
 """
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
@@ -23,6 +24,7 @@ from control_plane.queries.state_filter import StateFilter, parse_experiment_sta
 ME: Final = "me"
 """The value of `user:` that stands for the caller."""
 FAILED_TRIALS: Final = "failed-trials"
+FORKED_FROM: Final = "forked-from"
 ENDED: Final = "ended"
 """The value of `state:` that stands for all final states."""
 
@@ -43,7 +45,10 @@ _COMPARISONS: Final[Mapping[str, _Compare]] = {
 _NAMED_KEYS = frozenset({"metric", "hparam", "metadata"})
 _TEXT_KEYS = ("state", "user", "label", "name", "workspace", "project", "archived", FAILED_TRIALS)
 _NUMBER_KEYS = ("id", "best", "progress", "cost")
-_KEYS = (*_TEXT_KEYS, *_NUMBER_KEYS, *sorted(_NAMED_KEYS))
+_KEYS = (*_TEXT_KEYS, *_NUMBER_KEYS, FORKED_FROM, *sorted(_NAMED_KEYS))
+# The keys of terms that rows of the experiment decide, which are found by the term's value.
+_INDEXED_KEYS = (FORKED_FROM, "metadata")
+_ID = re.compile(r"[1-9][0-9]{0,11}")
 _FLAGS = {"true": (True,), "false": (False,)}
 _ARCHIVED = {**_FLAGS, "all": (True, False)}
 _MICROS_PER_DOLLAR = 1e6
@@ -61,6 +66,8 @@ class Conditions:
     """The facts that the conditions on facts read."""
     metadata: tuple[str, ...] = ()
     """Metadata terms (actors/metadata_terms.py) that the experiment has."""
+    originals: tuple[int, ...] = ()
+    """The ids of the experiments of which the experiment is a fork."""
     names_archived: bool = False
     """Whether the filter decides whether archived experiments match."""
 
@@ -83,6 +90,7 @@ def parse_conditions(text: str, caller: str) -> Conditions:
         facts = [_fact_condition(term) for term in terms if _need_of(term) is not None]
         items = [_item_condition(term) for term in terms if term.key in ("state", FAILED_TRIALS)]
         metadata = [_metadata_term(term) for term in terms if term.key == "metadata"]
+        originals = [_original_id(term) for term in terms if term.key == FORKED_FROM]
     except FilterInvalid as error:
         detail = Detail("filter", str(error), column=error.place)
         raise RequestError(Code.INVALID, f"filter: {error}", [detail]) from None
@@ -92,6 +100,7 @@ def parse_conditions(text: str, caller: str) -> Conditions:
         tuple(items),
         frozenset(need for term in terms if (need := _need_of(term)) is not None),
         tuple(dict.fromkeys(metadata)),
+        tuple(dict.fromkeys(originals)),
         any(term.key == "archived" for term in terms),
     )
 
@@ -123,7 +132,7 @@ def _need_of(term: Term) -> Need | None:
         return "figures"
     if term.key == "metric":
         return "metrics"
-    if _is_on_row(term) or term.key == "metadata":
+    if _is_on_row(term) or term.key in _INDEXED_KEYS:
         return None
     if term.key == "hparam" or not term.has_colon:
         return "hparams"
@@ -353,3 +362,17 @@ def _metadata_term(term: Term) -> str:
         return parse_term(text)
     except ValueError as error:
         raise FilterInvalid(term.place, term.text, f"metadata:key=value; {error}") from None
+
+
+def _original_id(term: Term) -> int:
+    """Return the id of the original of `forked-from:9`.
+
+    Raises:
+        FilterInvalid: the term is negated, has several values, or is not an equation with an id.
+    """
+    value = term.values[0]
+    if term.is_negated or term.operator != "=" or len(term.values) > 1:
+        raise FilterInvalid(term.place, term.text, f"{FORKED_FROM}:9, with a single id")
+    if not _ID.fullmatch(value.text):
+        raise FilterInvalid(value.place, value.text, f"an experiment's id, as in {FORKED_FROM}:9")
+    return int(value.text)

@@ -35,6 +35,14 @@ METADATA_TERM = RowType(
     writers=("actors.experiment.metadata_rows",),
     readers=("queries.experiment_list",),
 )
+FORK = RowType(
+    name="fork",
+    key="experiment-forks#ORIGINAL / EXPERIMENT",
+    meaning="An experiment that was forked from another experiment, the original.",
+    body="empty",
+    writers=("actors.experiment.submission", "actors.experiment.deletion"),
+    readers=("queries.family", "queries.experiment_list"),
+)
 COLLECTION = RowType(
     name="collection request",
     key="collections / EXPERIMENT",
@@ -117,6 +125,7 @@ ROW_TYPES = (
     LISTING,
     VALUES,
     METADATA_TERM,
+    FORK,
     COLLECTION,
     REMOVAL,
     SUGGESTION,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -19,7 +19,7 @@ from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
 from control_plane.actors.records import JobKind, Retention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
-from control_plane.config.check import check_config
+from control_plane.config.check import check_config, find_stated_fields
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
@@ -85,6 +85,21 @@ class Submission:
     test_mode: bool = False
     """Whether the experiment is a test run: a single trial of one batch."""
     kind: JobKind = JobKind.EXPERIMENT
+    forked_from: int | None = None
+    """The id of the experiment that is forked. None: the experiment is no fork."""
+
+
+class _Placement(NamedTuple):
+    """A checked configuration with the chosen pools."""
+
+    config: ExperimentConfig
+    """The configuration with all defaults."""
+    pools: tuple[Destination, ...]
+    """The pools for the experiment, in the order of preference."""
+    warnings: tuple[str, ...]
+    """At most one warning, which names the secrets of the template that were left out."""
+    stated_fields: Mapping[str, object]
+    """The fields that the user or the template set. {} for commands, notebooks and shells."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +123,16 @@ def check_submission(
     has none. The secrets of another user's template are left out, and a warning names them.
 
     Raises:
-        RequestError: invalid, if the configuration has problems, the template, the model code or a
-            pool does not exist, or no trial could run. invalid also if the deadline has passed, the
-            checkpoint store or the warm start cannot be used, or the configuration is too large.
+        RequestError: invalid, if the configuration has problems, the template, the model code, the
+            forked experiment or a pool does not exist, or no trial could run. invalid also if the
+            deadline has passed, the checkpoint store or the warm start cannot be used, or the
+            configuration is too large.
     """
     kind = submission.kind
     if submission.test_mode and kind is not JobKind.EXPERIMENT:
         raise invalid("test_mode", f"is for experiments, and this is a {kind}")
-    config, pools, left_out = _place(services, submission, caller)
+    _check_original(services, submission)
+    config, pools, left_out, stated_fields = _place(services, submission, caller)
     to = pools[0]
     plan = _search_plan(services, config)
     settings = trial_settings(config, to.name, services.now_ms(), kind)
@@ -159,16 +176,12 @@ def check_submission(
         listing_has_failures=True,
         has_growing_id_blocks=True,
         has_values_row=kind is JobKind.EXPERIMENT,
+        forked_from=submission.forked_from,
+        stated_fields=stated_fields,
     )
     _check_size(config, message)
-    warnings = (
-        *left_out,
-        *check_entrypoint(services, config, submission.model_code),
-        *chain.from_iterable(placement_warnings(pool, config.resources) for pool in pools),
-        *config_warnings(config),
-        *chain.from_iterable(process_warnings(services, pool, config) for pool in pools),
-    )
-    return CheckedSubmission(config, message, warnings)
+    warnings = _find_warnings(services, submission, config, pools)
+    return CheckedSubmission(config, message, (*left_out, *warnings))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
@@ -231,18 +244,47 @@ def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
     return lambda reply: (counter_put, *extra_writes(reply))
 
 
-def _place(
-    services: Services, submission: Submission, caller: Principal
-) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
+def _find_warnings(
+    services: Services,
+    submission: Submission,
+    config: ExperimentConfig,
+    pools: Sequence[Destination],
+) -> tuple[str, ...]:
+    """Return the warnings about the entrypoint, the pools and the configuration."""
+    return (
+        *check_entrypoint(services, config, submission.model_code),
+        *chain.from_iterable(placement_warnings(pool, config.resources) for pool in pools),
+        *config_warnings(config),
+        *chain.from_iterable(process_warnings(services, pool, config) for pool in pools),
+    )
+
+
+def _check_original(services: Services, submission: Submission) -> None:
+    """Check that the forked experiment exists. A submission that is no fork passes.
+
+    Raises:
+        RequestError: invalid, if either job is no experiment, or the forked experiment does not
+            exist or was deleted.
+    """
+    original_id = submission.forked_from
+    if original_id is None:
+        return
+    if submission.kind is not JobKind.EXPERIMENT:
+        raise invalid("forked_from", f"is for experiments, and this is a {submission.kind}")
+    found = services.experiments.read_experiment(original_id)
+    if found is None:
+        text = f"is {original_id}, and there is no such experiment here"
+        raise invalid("forked_from", text, "`detcloud list` shows the experiments")
+    if found[0].kind is not JobKind.EXPERIMENT:
+        raise invalid("forked_from", f"is {found[0].title}; only experiments can be forked")
+
+
+def _place(services: Services, submission: Submission, caller: Principal) -> _Placement:
     """Return the configuration with all defaults, and the pools for the experiment.
 
     The configuration contains the template, the values of `submission.overrides` and the defaults
     of the first pool. The secrets of another user's template are left out, unless `caller` is an
     admin. Without a seed in the configuration, draw a random seed.
-
-    Returns:
-        The configuration, the pools in the order of preference, and at most one warning, which
-        names the secrets that were left out.
 
     Raises:
         RequestError: invalid, if the configuration or the template has problems, or a template or
@@ -267,7 +309,13 @@ def _place(
     config = check_over({})
     pools = choose_destinations(services, config.job.resource_pools, config.job.slots_per_trial)
     defaults = task_defaults(pools[0].pool, pools[0].cluster)
-    return check_over(defaults) if defaults else config, pools, left_out
+    config = check_over(defaults) if defaults else config
+    stated_fields: Mapping[str, object] = {}
+    if submission.kind is JobKind.EXPERIMENT:
+        stated_fields = find_stated_fields(
+            submission.config, template, submission.overrides, config.era
+        )
+    return _Placement(config, pools, left_out, stated_fields)
 
 
 def _find_template(

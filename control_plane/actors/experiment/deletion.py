@@ -13,6 +13,7 @@ from control_plane.actors.experiment.state import (
     LISTING,
     ExperimentState,
     definition_of,
+    forks_partition,
     listing_sort_key,
     settings_of,
 )
@@ -79,9 +80,9 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     commit.
 
     A part is a stored row of the experiment's state. If parts remain, send the experiment a
-    DeletionContinued. The last commit also removes the listing row, the values row, the metadata
-    rows and the pin of the warm start, and the status becomes DELETED. Nothing happens unless the
-    status is DELETING.
+    DeletionContinued. The last commit also removes the listing row, the values row, the fork row,
+    the metadata rows and the pin of the warm start, and the status becomes DELETED. Nothing happens
+    unless the status is DELETING.
     """
     if state.status is not Status.DELETING:
         return state
@@ -97,9 +98,12 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
         # The metadata rows need a separate commit.
         context.send(context.address, DeletionContinued())
         return state
-    warm_start = definition_of(context).warm_start
-    if warm_start is not None:
-        remove_pin(warm_start.uuid, state.experiment_id, context)
+    definition = definition_of(context)
+    if definition.warm_start is not None:
+        remove_pin(definition.warm_start.uuid, state.experiment_id, context)
+    if definition.forked_from is not None:
+        sort = listing_sort_key(state.experiment_id)
+        context.write_row(forks_partition(definition.forked_from), sort, None)
     write_metadata_rows(state.experiment_id, metadata, {}, context)
     for name in ("definition", "settings", "generator"):
         context.write_part(name, None)

@@ -60,6 +60,12 @@ class Definition:
     """The pools between which the job may move. None: the job stays in its pool."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
+    forked_from: int | None = None
+    """The id of the experiment that was forked. None: the experiment is no fork."""
+    stated_fields: Mapping[str, object] = field(default_factory=dict)
+    """The fields of the configuration that the user or the template set (config/stated_fields.py).
+    Empty: not known, for experiments of older releases and for very large configurations.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,11 @@ class SearchParts:
     def write(self, name: str, piece: bytes) -> None:
         """Replace a blob of the search, or create the blob."""
         self._context.write_part(f"search/{name}", piece)
+
+
+def forks_partition(original_id: int) -> str:
+    """Return the partition with the row of each fork of an experiment."""
+    return experiment_rows.FORK.partition_of(str(original_id))
 
 
 def listing_sort_key(experiment_id: int) -> str:

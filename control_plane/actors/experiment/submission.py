@@ -3,7 +3,13 @@
 from control_plane.actors.experiment.job import write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.search import apply_operations, expand_backlog
-from control_plane.actors.experiment.state import Definition, ExperimentState, SearchParts
+from control_plane.actors.experiment.state import (
+    Definition,
+    ExperimentState,
+    SearchParts,
+    forks_partition,
+    listing_sort_key,
+)
 from control_plane.actors.experiment.values import write_values_row
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.pins import add_pin
@@ -18,9 +24,9 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
     """Create the experiment's state, the parts `definition` and `generator`, and the first trials.
 
     Each trial gets a TrialCreated. The job row, the values row and the listing row are written, and
-    the pool gets a JobChanged. If the search has more to create than fits into the commit, the
-    experiment gets a SearchContinued. A search without any trial ends the experiment at once. A
-    warm start is pinned.
+    the pool gets a JobChanged. A fork has a row among the forks of its original. If the search has
+    more to create than fits into the commit, the experiment gets a SearchContinued. A search
+    without any trial ends the experiment at once. A warm start is pinned.
 
     Raises:
         CommandRefused: conflict; the checkpoint of the warm start was deleted.
@@ -58,6 +64,9 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
     # The job row follows the trials, so that the pool can read their requests immediately.
     write_job_row(state, context)
     write_values_row(state, context)
+    if message.forked_from is not None:
+        sort = listing_sort_key(state.experiment_id)
+        context.write_row(forks_partition(message.forked_from), sort, b"")
     return write_listing_row(state, context)
 
 
@@ -79,4 +88,6 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         pools=message.pools,
         workspace=message.workspace,
         project=message.project,
+        forked_from=message.forked_from,
+        stated_fields=message.stated_fields,
     )

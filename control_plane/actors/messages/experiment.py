@@ -87,6 +87,12 @@ class ExperimentSubmitted:
     """Whether the experiment has a values row (experiment/values.py). False for experiments of
     older releases.
     """
+    forked_from: int | None = None
+    """The id of the experiment that was forked. None: the experiment is no fork."""
+    stated_fields: Mapping[str, object] = field(default_factory=dict)
+    """The fields of the configuration that the user or the template set (config/stated_fields.py).
+    Empty: not known, for experiments of older releases and for very large configurations.
+    """
 
 
 @dataclass(frozen=True, slots=True)

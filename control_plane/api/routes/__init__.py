@@ -28,6 +28,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "rungs": frozenset({"experiments"}),
     "results": frozenset({"experiments"}),
     "experiment_replacements": frozenset({"experiments"}),
+    "families": frozenset({"experiments"}),
     "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments", "experiment-curves"}),

@@ -88,6 +88,7 @@ class CreateBody(RequestBody):
     test_mode: bool = False
     validate_only: bool = False
     kind: Annotated[JobKind, Field(strict=False)] = JobKind.EXPERIMENT
+    forked_from: Annotated[int, Field(ge=1, le=10**12 - 1)] | None = None
 
 
 class ContinueBody(RequestBody):
@@ -125,8 +126,9 @@ def create(
 
     The caller becomes the owner. With `validate_only`, nothing is created, and `model_code` may be
     omitted. The status is then 200 instead of 201, and the answer is the experiment that would be
-    created, with the id null. Errors: `invalid` for problems of the configuration, for a missing
-    template or model code, and for pools that cannot run the experiment. `conflict` if the
+    created, with the id null. `forked_from` is the id of the experiment that is forked, and makes
+    both a family. Errors: `invalid` for problems of the configuration, for a missing template,
+    model code or forked experiment, and for pools that cannot run the experiment. `conflict` if the
     checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is too
     large to store. `unavailable` if too many experiments are created at the same time.
     """
@@ -140,6 +142,7 @@ def create(
         paused=body.paused,
         test_mode=body.test_mode,
         kind=body.kind,
+        forked_from=body.forked_from,
     )
     checked = check_submission(services, submission, caller)
     if body.validate_only:

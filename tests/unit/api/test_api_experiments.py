@@ -68,6 +68,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "save_trial_best": 1,
         "save_trial_latest": 1,
         "code_sha256": cluster.store_code(),
+        "forked_from": None,
         "search_method": None,
         "continuable": True,
         "run": None,
@@ -75,8 +76,9 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     }
     assert created == expected
     described = cluster.get("/experiments/1").json
-    config = described.pop("config")
+    config, submitted = described.pop("config"), described.pop("submitted_config")
     assert described == expected
+    assert "max_restarts" not in submitted
     assert config["max_restarts"] == 5
     assert config["reproducibility"] == {"experiment_seed": 7}
     page = {"items": [expected], "next_cursor": None, "left_out_before": None}

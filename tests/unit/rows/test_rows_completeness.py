@@ -27,6 +27,7 @@ NOT_SIMULATED = frozenset(
         "environment",
         "experiment view",
         "failed sync",
+        "fork",
         "hourly cost",
         "idempotency key of an effect",
         "identity",
