@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice, pairwise
+from itertools import islice
 from math import isfinite
 from typing import Any, TypedDict
 
 from detcloud.client.records import MetricReport
 from detcloud.client.trial import TrialHandle
+from detcloud.shared import training_pace
 
 VERSION = 1
 # The speed of a trial is measured over one page of training reports.
@@ -61,18 +62,9 @@ def seconds_per_batch(reports: Iterable[MetricReport]) -> float | None:
     Each time is weighted by its number of batches, so that pauses have little influence. Return
     None if no two consecutive reports differ in both batches and time.
     """
-    rates: list[tuple[float, int]] = []
-    for before, after in pairwise(reports):
-        batches = after["steps_completed"] - before["steps_completed"]
-        took_ms = after["time_ms"] - before["time_ms"]
-        if batches > 0 and took_ms > 0:
-            rates.append((took_ms / batches / 1000, batches))
-    batches_left = sum(batches for _, batches in rates) / 2
-    for rate, batches in sorted(rates):
-        batches_left -= batches
-        if batches_left <= 0:
-            return rate
-    return None
+    return training_pace.seconds_per_batch(
+        (report["steps_completed"], report["time_ms"]) for report in reports
+    )
 
 
 def _read_trial_curve(trial: TrialHandle, metric: str) -> RecordedTrial:

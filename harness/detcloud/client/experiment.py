@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
+from detcloud.client.fork_records import Family, Pace
 from detcloud.client.importance_records import Importance
 from detcloud.client.records import (
     Activity,
@@ -99,6 +100,9 @@ class ExperimentHandle(Resource):
     save_trial_best = Field[int]("The number of best checkpoints of each trial to keep.")
     save_trial_latest = Field[int]("The number of latest checkpoints of each trial to keep.")
     code_sha256 = Field[str]("The SHA-256 digest of the model code.")
+    forked_from = Field[int | None](
+        "The id of the experiment that was forked; None if this experiment is no fork."
+    )
 
     @property
     def has_ended(self) -> bool:
@@ -119,10 +123,21 @@ class ExperimentHandle(Resource):
         A handle from a list has no configuration. Such a handle first reads all fields from the
         cluster again.
         """
-        if "config" not in self.data:
-            self.refresh()
+        self._load_config()
         config: dict[str, Any] = self.data["config"]
         return config
+
+    @property
+    def submitted_config(self) -> dict[str, Any]:
+        """The settings that the user and the template set, without defaults. Secrets are masked.
+
+        For experiments of older clusters, the settings that differ from the defaults. A handle from
+        a list first reads all fields from the cluster again.
+        """
+        from detcloud.client.forks import submitted_config
+
+        self._load_config()
+        return submitted_config(self.data)
 
     def refresh(self) -> None:
         """Read all fields of this handle from the cluster again."""
@@ -366,6 +381,27 @@ class ExperimentHandle(Resource):
         importance: Importance = self._client.get(self._path("importance"), metric=metric, at=at)
         return importance
 
+    def family(self) -> Family:
+        """Return this experiment with all originals, siblings and forks.
+
+        Siblings are forks of the same original. Each fork has its differences from the original. At
+        most 20 siblings and 20 forks are included.
+
+        Raises:
+            DetcloudError: the request failed. An older cluster answers `not_found`.
+        """
+        family: Family = self._client.get(self._path("family"))
+        return family
+
+    def pace(self) -> Pace:
+        """Return the measured time and cost of a unit of training.
+
+        Raises:
+            DetcloudError: the request failed. An older cluster answers `not_found`.
+        """
+        pace: Pace = self._client.get(self._path("pace"))
+        return pace
+
     def replacements(self) -> ExperimentReplacements:
         """Return the time in which the trials did not train after a loss of slots, summed up.
 
@@ -442,6 +478,11 @@ class ExperimentHandle(Resource):
             slept_seconds += polling_seconds
             self.refresh()
         return self.state
+
+    def _load_config(self) -> None:
+        """Read all fields from the cluster if the handle has no configuration."""
+        if "config" not in self.data:
+            self.refresh()
 
     def _path(self, below: str = "") -> str:
         return f"/experiments/{self.id}{f'/{below}' if below else ''}"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from detcloud.client.checkpoint import CheckpointHandle
-from detcloud.client.config_text import read_config_text
 from detcloud.client.curves import RecordedCurves, read_curves
 from detcloud.client.experiment import ExperimentHandle
 from detcloud.client.ranking import rank_checkpoints
@@ -19,10 +18,8 @@ from detcloud.client.resource import metadata_filters, path_segment
 from detcloud.client.trial import TrialHandle
 
 if TYPE_CHECKING:
+    from detcloud.client.forks import ForkEstimate, ForkPreview
     from detcloud.client.requester import Requester
-
-# Values that a configuration section has if the user did not set it.
-_UNSTATED: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 class Checkpoint(CheckpointHandle):
@@ -108,29 +105,68 @@ class Experiment(ExperimentHandle):
     the state does not allow the change, `forbidden` for another user's experiment.
     """
 
-    def fork(self, overrides: Sequence[str] = (), *, paused: bool = False) -> Experiment:
-        """Create a new experiment with the code and the configuration of this experiment.
+    def fork(
+        self,
+        overrides: Sequence[str] = (),
+        *,
+        model_dir: str | Path | None = None,
+        paused: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Experiment:
+        """Create a new experiment with the code and the submitted configuration of this experiment.
 
-        Top-level settings that are null or empty are left to their defaults.
+        Settings that this experiment did not set have their present defaults. Both experiments
+        become a `family`. `preview_fork` shows the changes beforehand.
 
         Args:
             overrides: changes of the configuration, such as `searcher.max_trials=8`. A stored
                 configuration masks secrets, so pass the new experiment's secrets here.
+            model_dir: the folder with other code, or one file. None for the code of this
+                experiment.
             paused: create the new experiment in state PAUSED.
+            on_progress: called during an upload with the bytes sent and the total bytes.
 
         Raises:
             detcloud.shared.http.ApiError: the cluster refused the configuration.
+            DetcloudError: the code cannot be read or packed.
         """
-        stated = {name: value for name, value in self.config.items() if value not in _UNSTATED}
-        body = {
-            "config": read_config_text(stated),
-            "overrides": list(overrides),
-            "model_code": self.code_sha256,
-            "paused": paused,
-            "test_mode": False,
-            "validate_only": False,
-        }
+        from detcloud.client.forks import fork_request
+
+        self._load_config()
+        code = self.code_sha256
+        if model_dir is not None:
+            from detcloud.client.upload import send_model_code
+
+            code = send_model_code(self._client, model_dir, (), on_progress)
+        body = fork_request(self.data, overrides, code, paused=paused)
         return Experiment(self._client, self._client.post("/experiments", body))
+
+    def preview_fork(self, overrides: Sequence[str] = ()) -> ForkPreview:
+        """Let the cluster check a fork, and return both configurations. Nothing is created.
+
+        Args:
+            overrides: changes of the configuration, such as `searcher.max_trials=8`.
+
+        Raises:
+            detcloud.shared.http.ApiError: the cluster refused the configuration; `details` has each
+                problem.
+        """
+        from detcloud.client.forks import preview_fork
+
+        self._load_config()
+        return preview_fork(self._client, self.data, overrides)
+
+    def estimate_fork(self, preview: ForkPreview) -> ForkEstimate:
+        """Return the expected training, time and cost of a fork of this experiment.
+
+        Time and cost follow from the measured `pace` of this experiment.
+
+        Args:
+            preview: the result of `preview_fork`.
+        """
+        from detcloud.client.forks import estimate_fork
+
+        return estimate_fork(self._client, preview, self.pace())
 
     def trials(
         self,

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from tests.unit.client import fake_costs, fake_measures
+from tests.unit.client import fake_costs, fake_forks, fake_measures
 from tests.unit.client.fake_collection import collection_preview, deletion_preview
 from tests.unit.client.fake_machines import FakeMachines
 from tests.unit.client.fake_metadata import PATCHED, FakeMetadata
@@ -62,6 +62,9 @@ class FakeCluster:
         self.importance_query: Item = {}
         # The sums of the replacements of each experiment. None: the cluster has an older version.
         self.replacements: Item | None = None
+        # The family and the pace of each experiment. None: the cluster has an older version.
+        self.family: Item | None = None
+        self.pace: Item | None = None
         self.machines = FakeMachines()
         self.queue = FakeQueue()
         self.metadata = FakeMetadata()
@@ -109,6 +112,8 @@ class FakeCluster:
             return {"code": "dct_code", "path": "/ui/#/sign-in/dct_code", "expires_ms": 9}
         if path == "/experiments":
             return self._create(body)
+        if path == "/search-previews":
+            return fake_forks.search_preview(body)
         if found := re.fullmatch(r"/experiments/(\d+)/(\w+)", path):
             return self._command(self._experiment(int(found[1])), found[2], body)
         if found := re.fullmatch(r"/trials/(\d+)/kill", path):
@@ -172,6 +177,7 @@ class FakeCluster:
             ),
             (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
             (r"/experiments/(\d+)/replacements", self._replacement_sums),
+            (r"/experiments/(\d+)/(family|pace)", self._find_fork_answer),
             (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),
             (
                 r"/experiments/(\d+)/metrics",
@@ -216,6 +222,12 @@ class FakeCluster:
             raise Refusal(404, "not_found", "the API has no such route")
         return {"experiment_id": int(id), **self.replacements}
 
+    def _find_fork_answer(self, id: str, name: str) -> Item:
+        answer = {"family": self.family, "pace": self.pace}[name]
+        if answer is None:
+            raise Refusal(404, "not_found", "the API has no such route")
+        return {"experiment_id": int(id), **answer}
+
     def _object(self, method: str, name: str, headers: Item, body: bytes) -> bytes | None:
         if method == "GET":
             if name not in self.objects:
@@ -233,6 +245,8 @@ class FakeCluster:
 
     def _create(self, body: Item) -> Item:
         tree = yaml.safe_load(body["config"])
+        if "forked_from" in body:
+            tree = fake_forks.override(tree, body["overrides"])
         details = [
             {"path": name, "line": _line_number(body["config"], name), "message": "unknown field"}
             for name in tree
@@ -240,6 +254,8 @@ class FakeCluster:
         ]
         if details:
             raise Refusal(422, "invalid", "the configuration has problems", details)
+        if body.get("validate_only") and "forked_from" in body:
+            return fake_forks.preview(tree, self.warnings)
         if body.get("validate_only"):
             return {"id": None, "warnings": [f"{tree.get('name')} was checked by the cluster"]}
         if body["model_code"] not in self.objects:
@@ -397,4 +413,5 @@ class FakeCluster:
 
 
 def _line_number(text: str, name: str) -> int:
-    return next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(f"{name}:"))
+    lines = enumerate(text.splitlines(), 1)
+    return next((n for n, line in lines if line.startswith(f"{name}:")), 1)

@@ -39,6 +39,8 @@ def new_experiment(number: int, tree: Item, body: Item, warnings: list[str]) -> 
         "created_ms": 0,
         "ended_ms": None,
         "config": tree,
+        "submitted_config": tree,
+        "forked_from": body.get("forked_from"),
         "asked": body,
     }
 

@@ -1,4 +1,4 @@
-"""`detcloud create` and `experiment fork`: submit an experiment."""
+"""`detcloud create`: submit an experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detcloud.cli.framework.options import (
     add_overrides_option,
     add_replaced_option,
 )
-from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
+from detcloud.cli.framework.session import connect
 from detcloud.cli.local.test_mode import run_local_test
 from detcloud.cli.rendering.hints import (
     print_continuation_hint,
@@ -99,42 +99,6 @@ def create_experiment(arguments: Namespace) -> int:
     return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
 
 
-def add_fork_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `fork_experiment`: EXPERIMENT, options for following, `--paused`,
-    `--config`, and the output form (`--json` or `--yaml`).
-    """
-    add_experiment_argument(parser)
-    add_follow_options(parser)
-    parser.add_argument("--paused", action="store_true", help="create the experiment paused")
-    add_overrides_option(parser)
-    add_output_options(parser, csv=False)
-
-
-def fork_experiment(arguments: Namespace) -> int:
-    """Create an experiment with the code and the configuration of another experiment, print the new
-    id, and follow the new experiment if requested.
-
-    Return 0, or the exit code of following. With `--json` or `--yaml`, print the experiment's
-    fields, or after following the ended experiment's. Warnings are printed to stderr. Masked
-    secrets of the original must be given again with `--config`.
-
-    Raises:
-        RefusedConfigError: the cluster refused the changed configuration.
-        DetcloudError: no cluster is available, the cluster has no such experiment, or another
-            request failed.
-    """
-    original = load_experiment(arguments)
-    try:
-        experiment = original.fork(arguments.overrides, paused=arguments.paused)
-    except ApiError as error:
-        if error.code == "invalid":
-            raise RefusedConfigError(f"experiment {original.id}", error) from None
-        raise
-    print_warnings(experiment.warnings)
-    text = f"Created experiment {experiment.id} from experiment {original.id}"
-    return print_or_follow(experiment, arguments, text)
-
-
 def _submit(arguments: Namespace) -> Experiment:
     """Upload the code and the configuration, and return the new experiment.
 
@@ -192,5 +156,4 @@ def _check_arguments(arguments: Namespace) -> None:
 
 HANDLERS: Handlers = {
     "experiment create": Handler(add_create_arguments, create_experiment),
-    "experiment fork": Handler(add_fork_arguments, fork_experiment),
 }

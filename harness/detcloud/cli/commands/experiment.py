@@ -28,6 +28,7 @@ from detcloud.cli.rendering.columns import (
 )
 from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.experiment_tables import metric_items, print_metrics, write_tables
+from detcloud.cli.rendering.fork_texts import print_family
 from detcloud.cli.rendering.hints import print_failure_hint, print_search_method_hint
 from detcloud.cli.rendering.output import (
     add_output_options,
@@ -44,6 +45,7 @@ from detcloud.cli.rendering.terminal import progress_bar
 from detcloud.client import Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
+from detcloud.client.fork_records import Family
 from detcloud.client.records import Activity, ExperimentReplacements
 from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
@@ -195,7 +197,8 @@ def describe_experiments(arguments: Namespace) -> int:
     `--outdir`. Return 0.
 
     As JSON or YAML, a single experiment is an object, and several are a list. Text, JSON and YAML
-    have the sums of the experiment's replacements, JSON and YAML under `replacements`.
+    have the sums of the experiment's replacements, JSON and YAML under `replacements`, and the
+    originals and forks of the experiment, JSON and YAML under `family`.
 
     With `--metrics`, all numbers that the trials reported are included: under `metrics` in JSON and
     YAML, otherwise as a second table. With `--outdir`, create the folder, replace existing tables,
@@ -218,6 +221,8 @@ def describe_experiments(arguments: Namespace) -> int:
         for document, experiment in zip(documents, experiments, strict=True):
             if (sums := _replacement_sums(experiment)) is not None:
                 document["replacements"] = sums
+            if (family := _read_family(experiment)) is not None:
+                document["family"] = family
             if arguments.metrics:
                 document["metrics"] = metric_items([experiment])
         print_value(documents[0] if len(documents) == 1 else documents, arguments.form)
@@ -252,6 +257,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
         print_record(columns, {**experiment.data, "activity": activity}, arguments)
         if (sums := _replacement_sums(experiment)) is not None:
             print_replacement_sums({**sums}, arguments)
+        if (family := _read_family(experiment)) is not None:
+            print_family(family, arguments)
         print_failure_hint(experiment)
         print_search_method_hint(experiment)
 
@@ -281,6 +288,19 @@ def _replacement_sums(experiment: Experiment) -> ExperimentReplacements | None:
     """
     try:
         return experiment.replacements()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+def _read_family(experiment: Experiment) -> Family | None:
+    """Return the family of an experiment. Return None from a cluster of an older version.
+
+    Raises DetcloudError if the cluster refuses the request for another reason.
+    """
+    try:
+        return experiment.family()
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise

@@ -82,7 +82,7 @@ NOUN_ALIASES = {
 
 _EXPERIMENT = (
     Command("experiment", "create", "submit an experiment", "create", ("create",)),
-    Command("experiment", "fork", "submit a copy of an experiment", "create"),
+    Command("experiment", "fork", "submit a changed copy of an experiment", "fork"),
     Command("experiment", "list", "list experiments", "experiment", ("list", "ls"), ("ls",)),
     Command("experiment", "describe", "show experiments", "experiment", ("describe",)),
     Command("experiment", "follow", "watch an experiment until it ends", "follow", ("follow",)),

@@ -300,17 +300,6 @@ def test_code_may_be_a_file_or_missing(
     assert sent == (["train.py"] if code == "file" else [])
 
 
-def test_fork_copies_code_and_changes_configuration(
-    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
-) -> None:
-    detcloud("create", str(config), str(model_dir))
-    done = detcloud("experiment", "fork", "1", "--config", "name=other")
-    assert done.out == "Created experiment 2 from experiment 1\n"
-    original, fork = fake.experiments
-    assert fork["code_sha256"] == original["code_sha256"]
-    assert fork["config"]["searcher"] == original["config"]["searcher"]
-
-
 def test_include_that_links_to_itself_is_an_error(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path, tmp_path: Path
 ) -> None:
