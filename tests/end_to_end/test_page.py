@@ -380,9 +380,25 @@ def test_fork_is_validated_while_edited(laptop: Laptop, browser: Browser) -> Non
     )
     text.fill(re.sub("^name: .*$", "name: forked", good, flags=re.MULTILINE))
     browser.wait_for_text("The configuration is valid.")
+    # The form follows the text, and the text the form.
+    search = browser.window.get_by_role("group", name="Search")
+    assert search.get_by_label("metric", exact=True).input_value() == "loss"
+    search.get_by_label("name", exact=True).fill("random")
+    wait_until(lambda: "  name: random" in text.input_value())
+    search.get_by_label("name", exact=True).fill("single")
+    browser.wait_for_text("The configuration is valid.")
+    browser.window.get_by_label("Show defaults").check()
+    complete = browser.window.get_by_label("configuration with defaults")
+    assert "max_restarts: 5" in complete.inner_text()
+    assert "max_restarts" not in text.input_value()
     browser.window.get_by_label("Start paused").check()
     browser.press("Create")
+    browser.window.get_by_role("dialog").get_by_text("+ name: forked").wait_for()
+    assert browser.serious_findings() == []
+    browser.press("Create experiment")
     browser.see(re.compile("^forked"))
+    family = browser.window.get_by_role("table", name="family")
+    family.get_by_role("row").nth(2).get_by_text("searcher.name: ").wait_for()
     forked = laptop.json("list")[0]
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
     browser.edit_and_save("labels", "one\ntwo")

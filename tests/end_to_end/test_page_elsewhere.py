@@ -237,6 +237,7 @@ def test_experiment_is_created_from_a_folder(laptop: Laptop, chromium: Any, orig
         browser.wait_for_text("The configuration is valid.")
         assert browser.serious_findings() == []
         browser.press("Create")
+        browser.press("Create experiment")
         browser.see("from the page")
         number = int(browser.address().rpartition("/")[2])
         assert window.evaluate("window.canary") is None

@@ -4,7 +4,7 @@
  */
 
 // What users and their code have written; charts compute with the rest.
-const FREE_FORM = new Set(["hparams", "config", "metadata"]);
+const FREE_FORM = new Set(["hparams", "config", "submitted_config", "metadata", "before", "after"]);
 const LARGE = /(?:^|[[{:,\s])-?\d{16,}(?=[\],}\s]|$)/;
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const INTEGER = /^-?\d+$/;

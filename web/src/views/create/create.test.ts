@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { forkConfig, forkTrialConfig } from "./fork";
+import { forkConfig, forkTrialConfig, submittedConfig } from "./fork";
 import { toYaml } from "./yaml";
 
 test("nested values are indented, and what YAML would read otherwise is quoted", () => {
@@ -32,4 +32,10 @@ test("the fork of a trial is one trial with its hyperparameters, as long as its 
     searcher: { name: "single", metric: "loss", smaller_is_better: false, max_length: { batches: 9 } },
     hyperparameters: { x: 3 },
   });
+});
+
+test("a fork has the submitted values, or from an older cluster the whole configuration", () => {
+  const config = { name: "a", labels: [], max_restarts: 5 };
+  expect(submittedConfig({ config, submitted_config: { name: "a" } })).toEqual({ name: "a" });
+  expect(submittedConfig({ config })).toEqual({ name: "a", max_restarts: 5 });
 });

@@ -3,13 +3,14 @@
 import { useRef, useState } from "preact/hooks";
 import { get, send } from "../../api/client";
 import { useLive } from "../../live/use_live";
-import { messageOf } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { useKeptDraft } from "../../parts/kept_draft";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
+import { CreateDialog } from "./create_dialog";
+import { FieldsPart } from "./fields_part";
 import { Findings } from "./findings";
-import { forkConfig, forkTrialConfig } from "./fork";
+import { forkTrialConfig, submittedConfig, type ForkOrigin } from "./fork";
 import { NewCode, type SentCode } from "./new_code";
 import { PreviewPart } from "./preview_part";
 import { useCheck } from "./use_check";
@@ -46,19 +47,30 @@ function Chooser() {
   );
 }
 
-async function loadOrigin(experiment: number | null, trial: number | null, signal: AbortSignal): Promise<SentCode | null> {
+async function loadOrigin(experiment: number | null, trial: number | null, signal: AbortSignal): Promise<ForkOrigin | null> {
   if (trial) {
     const one = await get("/api/v1/trials/{trial_id}", { path: { trial_id: trial }, signal });
-    const { config, code_sha256: code } = await get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: one.experiment_id }, signal });
-    return { about: `trial ${trial} of experiment ${one.experiment_id}`, code, config: toYaml(forkTrialConfig(config, one.hparams)) };
+    const { whole, pace } = await loadOriginal(one.experiment_id, signal);
+    const config = toYaml(forkTrialConfig(submittedConfig(whole), one.hparams));
+    return { about: `trial ${trial} of experiment ${one.experiment_id}`, code: whole.code_sha256, config, original: whole.id!, pace };
   }
   if (!experiment) return null;
-  const { config, code_sha256: code } = await get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment }, signal });
-  return { about: `experiment ${experiment}`, code, config: toYaml(forkConfig(config)) };
+  const { whole, pace } = await loadOriginal(experiment, signal);
+  return { about: `experiment ${experiment}`, code: whole.code_sha256, config: toYaml(submittedConfig(whole)), original: experiment, pace };
+}
+
+/** The original of a fork, and its measured pace, which a fork can do without. */
+async function loadOriginal(id: number, signal: AbortSignal) {
+  const path = { experiment_id: id };
+  const [whole, pace] = await Promise.all([
+    get("/api/v1/experiments/{experiment_id}", { path, signal }),
+    get("/api/v1/experiments/{experiment_id}/pace", { path, signal }).catch(() => null),
+  ]);
+  return { whole, pace };
 }
 
 interface EditorProps {
-  origin: SentCode;
+  origin: ForkOrigin;
   /** Forgets the code, where it is of this machine. */
   forget?: () => void;
 }
@@ -66,23 +78,16 @@ interface EditorProps {
 function Editor({ origin, forget }: EditorProps) {
   const { text, wasKept, keep, drop } = useKeptDraft(origin.about, origin.config);
   const paused = useRoute().query.get("paused") === "1";
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
+  const [asks, setAsks] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const check = useCheck(text, origin.code);
 
   async function create(): Promise<void> {
-    setBusy(true);
-    setError("");
-    try {
-      const made = await send("post", "/api/v1/experiments", { body: { config: text, model_code: origin.code, paused } });
-      drop();
-      forget?.();
-      location.hash = href("experiments", made.id!);
-    } catch (failure) {
-      setError(messageOf(failure));
-      setBusy(false);
-    }
+    const body = { config: text, model_code: origin.code, paused, ...(origin.original && { forked_from: origin.original }) };
+    const made = await send("post", "/api/v1/experiments", { body });
+    drop();
+    forget?.();
+    location.hash = href("experiments", made.id!);
   }
 
   function goToLine(line: number): void {
@@ -110,14 +115,17 @@ function Editor({ origin, forget }: EditorProps) {
         <label>Configuration (YAML)
           <textarea ref={area} class="code" spellcheck={false} value={text} onInput={(event) => keep(event.currentTarget.value)} />
         </label>
-        <Findings check={check} goToLine={goToLine} />
+        <div>
+          <FieldsPart text={text} onChange={keep} />
+          <Findings check={check} goToLine={goToLine} />
+        </div>
       </div>
-      {error && <p class="failure" role="alert">{error}</p>}
       <div class="tools">
         <label><input type="checkbox" checked={paused} onChange={(event) => setQuery({ paused: event.currentTarget.checked ? "1" : null })} /> Start paused</label>
-        <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
+        <button class="primary" disabled={check.state !== "valid"} onClick={() => setAsks(true)}>Create</button>
       </div>
-      <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />
+      {asks && <CreateDialog origin={origin} text={text} create={create} onClose={() => setAsks(false)} />}
+      <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} pace={origin.pace ?? null} />
     </>
   );
 }

@@ -12,3 +12,20 @@ export function slotCost(slotSeconds: number, offerings: readonly Priced[]): num
   const prices = offerings.flatMap(({ slot_price_per_hour: price }) => (price === null ? [] : [price]));
   return prices.length ? (slotSeconds / 3600) * Math.min(...prices) : null;
 }
+
+interface Measured {
+  unit: string;
+  cost_per_unit: number | null;
+}
+
+/** The dollars of a length of training at a measured cost; null without a cost, or if it was measured in another unit. */
+export function measuredCost(units: number, unit: string, pace: Measured | null): number | null {
+  return pace && pace.cost_per_unit !== null && pace.unit === unit ? units * pace.cost_per_unit : null;
+}
+
+const UNITS: Record<string, string> = { batches: "batch", records: "record", epochs: "epoch", steps: "step" };
+
+/** The name of one of a unit of length: `batch` for `batches`. */
+export function unitText(unit: string): string {
+  return UNITS[unit] ?? unit;
+}

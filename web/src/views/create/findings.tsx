@@ -1,6 +1,10 @@
 /** What the check found: each problem with its line, or what the experiment would be. */
 
+import { useState } from "preact/hooks";
+import type { Schemas } from "../../api/client";
 import type { Check } from "./use_check";
+import { toYaml } from "./yaml";
+import "./create.css";
 
 interface Props {
   check: Check;
@@ -40,7 +44,20 @@ function Preview({ check }: { check: Extract<Check, { state: "valid" }> }) {
         <dt>Search</dt><dd>{experiment.searcher} by {experiment.metric}</dd>
         <dt>Pool</dt><dd>{experiment.resource_pool}</dd>
       </dl>
+      <Complete config={(experiment as Schemas["ExperimentWithConfig"]).config} />
       {experiment.warnings.map((warning) => <p key={warning} class="failure">{warning}</p>)}
+    </>
+  );
+}
+
+/** The configuration with every default. */
+function Complete({ config }: { config?: Record<string, unknown> }) {
+  const [isShown, setIsShown] = useState(false);
+  if (!config) return null;
+  return (
+    <>
+      <label><input type="checkbox" checked={isShown} onChange={(event) => setIsShown(event.currentTarget.checked)} /> Show defaults</label>
+      {isShown && <pre class="complete" tabIndex={0} aria-label="configuration with defaults">{toYaml(config)}</pre>}
     </>
   );
 }

@@ -5,7 +5,7 @@ import { get, send, type Schemas } from "../../api/client";
 import { countText, dollarsText, durationText, messageOf, numberText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
-import { slotCost } from "./estimate_cost";
+import { measuredCost, slotCost, unitText } from "./estimate_cost";
 
 interface Found {
   config: string;
@@ -17,11 +17,16 @@ interface Props {
   config: string;
   /** The pool of the experiment; null while the configuration is not valid. */
   pool: string | null;
+  /** The measured pace of the original; null if it is not known. */
+  pace: Pace | null;
 }
 
-export function PreviewPart({ config, pool }: Props) {
+type Pace = Schemas["Pace"];
+
+export function PreviewPart({ config, pool, pace }: Props) {
   const { query } = useRoute();
-  const [slots, seconds] = [query.get("slots") ?? "", query.get("seconds") ?? "1"];
+  const measured = pace?.seconds_per_unit ? String(pace.seconds_per_unit) : "1";
+  const [slots, seconds] = [query.get("slots") ?? "", query.get("seconds") ?? measured];
   const [found, setFound] = useState<Found | null>(null);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -54,12 +59,13 @@ export function PreviewPart({ config, pool }: Props) {
         </label>
         <button disabled={busy || pool === null}>{busy ? "Previewing …" : "Preview"}</button>
       </form>
+      {pace && <PaceText pace={pace} />}
       {error && <p class="failure" role="alert">{error}</p>}
       {found && (
         <>
           {found.config !== config && <p class="failure" role="note">The configuration has changed since this preview.</p>}
           <Training preview={found.preview} />
-          <Estimate preview={found.preview} pool={found.pool} />
+          <Estimate preview={found.preview} pool={found.pool} pace={pace} />
         </>
       )}
     </section>
@@ -106,9 +112,22 @@ function columns(unit: string, several: boolean, isExpected: boolean): Column<Ro
   ];
 }
 
-function Estimate({ preview, pool }: { preview: Found["preview"]; pool: Found["pool"] }) {
+/** The measured time and cost of the original, or why they are not known. */
+function PaceText({ pace }: { pace: Pace }) {
+  const { experiment_id: id, unit, seconds_per_unit: seconds, cost_per_unit: cost } = pace;
+  if (seconds === null) return <p class="quiet">The pace of experiment {id} is not known: {pace.missing}.</p>;
+  return (
+    <p class="quiet">
+      Measured in experiment {id}, with {countText(pace.slots_per_trial, "slot")} per trial: {numberText(seconds)} s
+      {cost !== null && <> and {dollarsText(cost)}</>} per {unitText(unit)}.
+    </p>
+  );
+}
+
+function Estimate({ preview, pool, pace }: { preview: Found["preview"]; pool: Found["pool"]; pace: Pace | null }) {
   const { estimate } = preview;
   if (!estimate) return <p class="quiet">No estimate of the time: {preview.estimate_missing}</p>;
+  const measured = measuredCost(estimate.units, preview.unit, pace);
   const cost = slotCost(estimate.slot_seconds, pool.offerings);
   return (
     <>
@@ -116,7 +135,8 @@ function Estimate({ preview, pool }: { preview: Found["preview"]; pool: Found["p
         <dt>Takes</dt>
         <dd>{durationText(estimate.makespan_seconds * 1000)} on {countText(estimate.slots, "slot")}, {Math.round(estimate.slot_use * 100)} % used</dd>
         <dt>Slot-hours</dt><dd>{numberText(estimate.slot_seconds / 3600)}</dd>
-        {cost !== null && <><dt>Costs</dt><dd>{dollarsText(cost)} at the cheapest slots of {pool.name}, which are never idle</dd></>}
+        {measured !== null && <><dt>Costs</dt><dd>{dollarsText(measured)} at the measured cost of experiment {pace!.experiment_id}</dd></>}
+        {measured === null && cost !== null && <><dt>Costs</dt><dd>{dollarsText(cost)} at the cheapest slots of {pool.name}, which are never idle</dd></>}
       </dl>
       <p class="quiet">
         Simulated with made-up learning curves and without failures: it does not predict which trials win.

@@ -34,8 +34,18 @@ function scalar(value: unknown): string {
     const text = exactText(value);
     return typeof value === "number" ? text.replace(/^(-?\d+)e/, "$1.0e") : text;
   }
-  const isPlain = PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(" ");
-  return isPlain ? value : JSON.stringify(value);
+  return scalarText(value);
+}
+
+/** A text as YAML, in quotes if YAML would read it as something else or if it must be quoted. */
+export function scalarText(text: string, isQuoted = false): string {
+  const isPlain = !isQuoted && PLAIN.test(text) && !isWord(text) && !text.endsWith(" ");
+  return isPlain ? text : JSON.stringify(text);
+}
+
+/** Whether YAML reads a word as something else than text. */
+export function isWord(text: string): boolean {
+  return WORDS.test(text);
 }
 
 function isMapping(value: unknown): value is Record<string, unknown> {

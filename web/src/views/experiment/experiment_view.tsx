@@ -16,6 +16,7 @@ import { ExperimentLogs } from "../logs/experiment_logs";
 import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
 import { FailuresPart } from "./failures_part";
+import { FamilyPart } from "./family_part";
 import { Steering } from "./steering";
 import { ExperimentReplacements } from "./experiment_replacements";
 import { HistoryPart } from "./history_part";
@@ -68,6 +69,7 @@ export function ExperimentView({ id }: { id: number }) {
             <Facts experiment={experiment} />
             <Notes experiment={experiment} onDone={live.refresh} />
           </div>
+          <FamilyPart experiment={experiment} />
           <ExperimentReplacements experiment={experiment} />
           <Tabs base={["experiments", id]} tabs={tabsOf(experiment)} />
           <Part experiment={experiment} />
