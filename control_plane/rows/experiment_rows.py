@@ -109,15 +109,21 @@ EXPERIMENT_REPLACEMENT = RowType(
 COUNTER = RowType(
     name="counter",
     key="counters / NAME",
-    meaning="The next id of experiments, trials or tokens.",
+    meaning="The next id of experiments, trials, tokens or reports.",
     body="a decimal number",
     writers=(
         "actors.identifiers",
         "usecases.submission",
         "usecases.user_tokens",
+        "usecases.reports",
         "restoration.restart",
     ),
-    readers=("actors.identifiers", "usecases.submission", "usecases.user_tokens"),
+    readers=(
+        "actors.identifiers",
+        "usecases.submission",
+        "usecases.user_tokens",
+        "usecases.reports",
+    ),
 )
 
 ROW_TYPES = (

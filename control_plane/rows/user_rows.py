@@ -1,4 +1,4 @@
-"""The rows of users: tokens, sign-in codes, idempotency keys, templates, views and models."""
+"""The rows of users: tokens, sign-in codes, templates, views, reports, models and others."""
 
 from control_plane.rows.row_type import RowType
 
@@ -79,6 +79,23 @@ EXPERIMENT_VIEW = RowType(
     writers=("usecases.experiment_views",),
     readers=("usecases.experiment_views",),
 )
+REPORT = RowType(
+    name="report",
+    key="reports / REPORT",
+    meaning="The facts of a report. Every commit also writes the text, with the same revision.",
+    record="control_plane.usecases.reports:ReportRecord",
+    writers=("usecases.reports",),
+    readers=("usecases.reports",),
+    is_mutable=True,
+)
+REPORT_TEXT = RowType(
+    name="report text",
+    key="report-texts / REPORT",
+    meaning="The text of a report. Lists of reports do not read these rows.",
+    record="control_plane.usecases.reports:ReportText",
+    writers=("usecases.reports",),
+    readers=("usecases.reports",),
+)
 MODEL = RowType(
     name="registered model",
     key="models / NAME",
@@ -106,6 +123,8 @@ ROW_TYPES = (
     IDEMPOTENCY_PART,
     TEMPLATE,
     EXPERIMENT_VIEW,
+    REPORT,
+    REPORT_TEXT,
     MODEL,
     MODEL_VERSION,
 )

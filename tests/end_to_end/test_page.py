@@ -50,6 +50,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "create?experiment=1": ("New experiment", "The configuration is valid."),
     "create?trial=1": ("New experiment", "The configuration is valid."),
     "models": ("Models", "No models yet."),
+    "reports": ("Reports", "No reports yet."),
     "templates": ("Templates", "No templates."),
     "tokens": ("Tokens", "No tokens yet."),
 }

@@ -1,8 +1,9 @@
-"""The charts of the page in a real browser: tips, colours, files, links and timelines."""
+"""The charts of the page in a real browser: tips, colours, files, links, timelines and reports."""
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -222,3 +223,132 @@ def test_chart_fills_the_screen_and_returns(browser: Browser) -> None:
     wait_until(lambda: canvas.bounding_box()["height"] > before)
     window.get_by_role("button", name="leave full screen of loss").click()
     wait_until(lambda: canvas.bounding_box()["height"] == before)
+
+
+def report_text(*blocks: str) -> str:
+    """Return a report with hostile text and a chart for each block."""
+    charts = "\n\n".join(f"```chart\n{block}\n```" for block in blocks)
+    return f"# Results\n\n{CANARY} and [a link](javascript:alert(1))\n\n{charts}\n"
+
+
+EVERY_KIND = report_text(
+    f"kind: curves\ntitle: {json.dumps(CANARY)}\nexperiments: [1, 2]\nsmooth: 0.5",
+    "kind: history\nexperiments: 1",
+    "kind: pareto\nexperiments: 2\nagainst: batches",
+    "kind: scatter\nexperiments: 2\nhyperparameter: lr",
+    "kind: parallel\nexperiments: 2",
+    "kind: contour\nexperiments: 2",
+    "kind: importance\nexperiments: 2",
+    "kind: best\nfilter: id:1",
+    'kind: table\nexperiments: [1, 2]\ncolumns: [id, name, "metric:loss"]',
+)
+
+
+def test_report_shows_every_chart_and_is_exported_as_one_file(
+    laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "report.md").write_text(EVERY_KIND)
+    laptop.run("report", "create", CANARY, tmp_path / "report.md", "--sharing", "read")
+    window = browser.window
+    browser.go("reports", "Reports")
+    window.get_by_role("link", name=CANARY).click()
+    window.get_by_role("heading", name="Results", level=2).wait_for()
+    window.get_by_role("img", name="trials of experiments 1, 2").wait_for()
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="Export as HTML").click()
+    file = tmp_path / "export.html"
+    file.write_bytes(Path(saved.value.path()).read_bytes())
+    text = file.read_text()
+    assert "<script" not in text
+    assert "javascript:" not in text
+    check_exported_file(browser, file)
+    # The view is as before, and all its parts are accessible.
+    assert window.locator(".report-chart").count() == 9
+    assert window.locator(".failure, .problems").count() == 0
+
+
+def check_exported_file(browser: Browser, file: Path) -> None:
+    """Open an export from the disk, and check the pictures, the tables and the policy."""
+    window = browser.window.context.new_page()
+    faults: list[str] = []
+    window.on("console", lambda message: faults.append(message.text))
+    window.on("pageerror", lambda error: faults.append(str(error)))
+    window.goto(file.as_uri())
+    assert window.title() == CANARY
+    assert window.locator("h1").inner_text() == CANARY
+    pictures = window.locator("img")
+    # Importance, the best trial and the table are no pictures.
+    assert pictures.count() == 6
+    wait_until(lambda: all(image.evaluate("(one) => one.naturalWidth") for image in pictures.all()))
+    # So few trials have no importance.
+    assert window.get_by_text("importance", exact=False).first.is_visible()
+    assert window.locator("table").count() == 1
+    assert window.locator("table tbody tr").count() == 2
+    assert window.locator("dt", has_text="Best loss").count() == 1
+    assert window.locator("script, style + style, iframe, [onerror]").count() == 0
+    assert window.evaluate("window.canary") is None
+    assert faults == []
+    window.close()
+
+
+def test_chart_is_added_to_a_report_with_its_settings(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves?smooth=0.5&colour=hp.lr", "tiny")
+    window.get_by_role("button", name="add loss, EMA 0.50 to a report").click()
+    window.get_by_role("dialog").get_by_label("Report").select_option("a new report")
+    window.get_by_label("Title").fill("Rates")
+    browser.press("Add")
+    window.get_by_role("dialog").get_by_role("link", name="Rates").click()
+    browser.see("Rates")
+    window.locator(".colour-scale", has_text="lr").wait_for()
+    number = int(browser.address().rpartition("/")[2])
+    report = laptop.json("report", "show", number)
+    block = "kind: curves\nexperiments: 1\nsmooth: 0.5\ncolour: hp.lr"
+    assert report["text"] == f"```chart\n{block}\n```\n"
+
+
+def test_report_is_written_beside_its_preview(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("reports/new", "New report")
+    window.get_by_label("Title").fill("Draft")
+    text = window.get_by_label("text of the report")
+    text.fill("```chart\nkind: history\nexperiment: 1\n```")
+    preview = window.get_by_role("region", name="preview")
+    problem = preview.get_by_role("group", name="block with errors")
+    problem.get_by_text("Line 3: a chart of the kind history has no option `experiment`").wait_for()
+    # The errors are part of a view without serious faults of accessibility.
+    assert browser.serious_findings() == []
+    text.fill("Then\n\n```chart\nkind: history # all\nexperiments: 1\n```")
+    preview.get_by_role("img", name="optimization history of experiment 1").wait_for()
+    preview.get_by_role("button", name="settings of Optimization history").click()
+    preview.get_by_label("Over").select_option("batches")
+    changed = "Then\n\n```chart\nkind: history # all\nexperiments: 1\nover: batches\n```"
+    wait_until(lambda: text.input_value() == changed)
+    # What was written is kept over a reload.
+    window.reload()
+    browser.wait_for_text("Your unsaved draft was restored.")
+    browser.press("Save")
+    browser.see("Draft")
+    number = int(browser.address().rpartition("/")[2])
+    assert laptop.json("report", "show", number)["text"] == changed
+
+
+def test_change_by_another_user_is_shown_before_it_is_replaced(
+    laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "text"
+    path.write_text("first")
+    number = int(laptop.run("report", "create", "Shared", path).stdout.split()[1])
+    window = browser.window
+    browser.go(f"reports/{number}/edit", "Shared")
+    window.get_by_label("text of the report").fill("mine")
+    path.write_text("theirs")
+    laptop.run("report", "edit", number, path, "--revision", 1)
+    browser.press("Save")
+    browser.wait_for_text("has changed the report meanwhile.")
+    theirs = window.get_by_role("region", name="report as others changed it")
+    assert theirs.locator("pre").inner_text() == "theirs"
+    browser.press("Save")
+    window.get_by_role("link", name="Edit").wait_for()
+    report = laptop.json("report", "show", number)
+    assert (report["text"], report["revision"]) == ("mine", 3)

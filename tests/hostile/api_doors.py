@@ -258,6 +258,12 @@ DOORS: Mapping[str, Door] = {
         },
         "/experiment-views/v",
     ),
+    "POST /reports": Door(
+        Role.USER, {"title": "t", "text": "# t", "sharing": "private"}, "/reports"
+    ),
+    "PUT /reports/{}": Door(
+        Role.USER, {"title": "t", "text": "# t", "sharing": "edit", "revision": 1}, "/reports/1"
+    ),
     "POST /tokens": Door(
         Role.ADMIN,
         {
@@ -277,7 +283,7 @@ class HostileCluster:
     """A cluster with an object of each kind.
 
     An experiment whose two trials run on an agent, a custom search, a checkpoint, an open upload, a
-    model version and a template.
+    model version, a report and a template.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -295,6 +301,7 @@ class HostileCluster:
         for path, body in (
             ("/checkpoint-uploads", {"trial_id": 1, "uuid": BEGUN}),
             ("/models", {"name": "m"}),
+            ("/reports", {"title": "t"}),
             ("/models/m/versions", {"checkpoint_uuid": RECORDED}),
         ):
             assert cluster.post(path, body).status < 300
@@ -388,6 +395,7 @@ class HostileCluster:
             "name": sorted({"m", "t", *models[-3:]}),
             "number": [1, *self._ids("/models/m/versions?limit=500", "number")[-3:]],
             "job_id": [self.job],
+            "report_id": self._ids("/reports?limit=500", "id")[-3:],
         }
         for path, methods in paths.items():
             if "get" not in methods or "{sha256}" in path or "{key}" in path:

@@ -29,6 +29,7 @@ from control_plane.state.table import Key, Put, Write
 from control_plane.usecases import browser_sessions
 from control_plane.usecases.experiment_views import ViewRecord, put_view
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
+from control_plane.usecases.reports import ReportContent, Sharing, create_report
 from detcloud import __version__
 from simulator.faults.fault_rates import NO_FAULTS
 from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
@@ -150,6 +151,8 @@ def _store_more_rows(cluster: Cluster) -> None:
     table.commit((incarnation_write("00000000-0000-4000-8000-000000000001"),))
     view = ViewRecord("fast", "a", True, "lr>0.1", ("name",), "id", "desc", "", NOW_MS, NOW_MS)
     put_view(table, view, lambda _: ())
+    content = ReportContent("Digits", "# Digits\n", Sharing.READ)
+    create_report(table, content, caller, NOW_MS, lambda _: ())
     sessions = UploadSessions(table, 1, UUID, "model.pt")
     sessions.keep("upload-1", None)
 

@@ -32,6 +32,7 @@ from control_plane.rows.json_codec import JsonCodec
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.state.table import Row
 from control_plane.usecases.experiment_views import decode_view
+from control_plane.usecases.reports import decode_report, decode_report_text
 from control_plane.usecases.templates import decode_template
 from control_plane.usecases.user_tokens import decode_record
 from detcloud import __version__
@@ -95,6 +96,8 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
     "experiment view": lambda row: decode_view(row.body),
+    "report": lambda row: decode_report(row.body),
+    "report text": lambda row: decode_report_text(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,
     "alarm": lambda row: decode_alarm(row.body),

@@ -46,6 +46,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
+    "reports": frozenset({"reports"}),
     "tokens": frozenset({"tokens"}),
     "sessions": frozenset({"sessions", "sign-in-codes"}),
     # The page's paths are not below API_PATH, so that the first part of each is empty.

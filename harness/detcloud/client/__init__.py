@@ -14,6 +14,7 @@ from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange
 from detcloud.client.log import LogFilter
 from detcloud.client.model import Model, ModelVersion
+from detcloud.client.report import Report
 from detcloud.client.resource_pool import ResourcePool
 from detcloud.client.template import Template
 from detcloud.client.token import Token
@@ -29,6 +30,7 @@ __all__ = [
     "Model",
     "ModelVersion",
     "NoCluster",
+    "Report",
     "ResourcePool",
     "Slot",
     "Template",

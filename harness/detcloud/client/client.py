@@ -21,6 +21,7 @@ from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
+from detcloud.client.report import Report, report_path
 from detcloud.client.resource import path_segment
 from detcloud.client.resource_pool import ResourcePool, pool_path, put_pool
 from detcloud.client.template import Template, template_path
@@ -335,6 +336,25 @@ class Client(Connection):
     def set_template(self, name: str, config: str) -> Template:
         """Create or replace a template, and return the template. `config` is the YAML text."""
         return Template(self, self.put(template_path(name), {"config": config}))
+
+    def reports(self) -> list[Report]:
+        """Return your reports and the shared reports of other users, newest first."""
+        return [Report(self, item) for item in self.items("/reports")]
+
+    def report(self, id: int) -> Report:
+        """Return the report with this id. Raises ApiError `not_found` for an unknown report."""
+        return Report(self, self.get(report_path(id)))
+
+    def create_report(self, title: str, text: str = "", *, sharing: str = "private") -> Report:
+        """Create a report, and return the report.
+
+        Args:
+            text: Markdown, with charts as docs/reports.md describes, at most 64 KiB.
+            sharing: `private`; `read`, so that all users read the report; or `edit`, so that all
+                users also change its title and text.
+        """
+        body = {"title": title, "text": text, "sharing": sharing}
+        return Report(self, {**self.post("/reports", body), "text": text})
 
     def models(
         self,

@@ -116,8 +116,12 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/jobs", {"operations": [{"job_id": "4", "ahead_of": "1"}]}, names_others=True),
     ),
     ("PUT", "/templates/{name}"): (Call("/templates/base", {"config": "max_restarts: 3"}),),
+    ("PUT", "/reports/{report_id}"): (
+        Call("/reports/1", {"title": "t", "text": "", "sharing": "read", "revision": 1}),
+    ),
     # Deletions come last, because the owner's deletions remove the objects of further rows.
     ("DELETE", "/experiment-views/{name}"): (Call("/experiment-views/fast?user=user-1"),),
+    ("DELETE", "/reports/{report_id}"): (Call("/reports/1"),),
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
     ("DELETE", "/models/{name}"): (Call("/models/digits"),),
@@ -155,6 +159,7 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
         Call("/experiment-views/fast", {}),
         "users only save their own views",
     ),
+    ("POST", "/reports"): (Call("/reports", {"title": "mine"}), "a new report is the caller's"),
     ("POST", "/models"): (Call("/models", {"name": "mine"}), "a new model is the caller's"),
     ("POST", "/tokens"): (Call("/tokens", {}), "a new token is the caller's"),
     ("POST", "/sign-in-codes"): (Call("/sign-in-codes"), "a code opens a session of the caller"),
@@ -211,6 +216,7 @@ def make_world(cluster: Cluster) -> Cluster:
         ("/models", {"name": "digits"}),
         ("/models/digits/versions", {"checkpoint_uuid": UUID}),
         ("/tokens", {}),
+        ("/reports", {"title": "shared", "sharing": "read"}),
     ):
         assert cluster.post(path, content).status < 300, path
     put = ("PUT", "/templates/{name}")

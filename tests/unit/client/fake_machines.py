@@ -1,8 +1,9 @@
-"""Agents, templates and tokens of the fake cluster."""
+"""Agents, templates, reports and tokens of the fake cluster."""
 
 import re
 
 from tests.unit.client.fake_refusal import Item, Refusal, page
+from tests.unit.client.fake_reports import FakeReports
 
 
 class FakeMachines:
@@ -10,8 +11,11 @@ class FakeMachines:
         self.agents = [fake_agent("a-1", "laptop"), fake_agent("a-2", "tower")]
         self.templates: dict[str, Item] = {}
         self.tokens: list[Item] = []
+        self.reports = FakeReports()
 
     def get(self, path: str, query: Item) -> Item:
+        if path.startswith("/reports"):
+            return self.reports.get(path, query)
         if path == "/agents":
             return page(self.agents, query)
         if path == "/templates":
@@ -23,6 +27,8 @@ class FakeMachines:
         raise Refusal(404, "not_found", f"there is no {path}")
 
     def put(self, path: str, body: Item) -> Item:
+        if path.startswith("/reports/"):
+            return self.reports.put(path, body)
         name = path.removeprefix("/templates/")
         if body["config"].startswith("bad"):
             detail = {"path": "bad", "line": 1, "message": "unknown field"}
@@ -38,6 +44,8 @@ class FakeMachines:
         return self.templates[name]
 
     def post(self, path: str, body: Item) -> Item:
+        if path == "/reports":
+            return self.reports.post(body)
         if path == "/tokens":
             assert body.keys() <= {"user", "role", "resource_pool", "description", "expires_days"}
             entry = {
@@ -66,6 +74,8 @@ class FakeMachines:
 
     def delete(self, path: str) -> Item:
         kind, name = path.strip("/").split("/")
+        if kind == "reports":
+            return self.reports.delete(path)
         if kind == "templates":
             self._template(name)
             return self.templates.pop(name)

@@ -268,6 +268,24 @@ def test_templates_and_tokens_are_created_and_removed(fake: FakeCluster, client:
     assert listed.token is None
 
 
+def test_reports_are_created_changed_and_deleted(fake: FakeCluster, client: Client) -> None:
+    report = client.create_report("Digits", "# a", sharing="read")
+    assert (report.id, report.text, report.revision) == (1, "# a", 1)
+    [listed] = client.reports()
+    # A handle of a list reads the text at first use.
+    assert "text" not in listed.data
+    listed.set(title="Digits, again")
+    assert (listed.text, listed.title, listed.sharing) == ("# a", "Digits, again", "read")
+    with pytest.raises(ApiError, match="ada changed report 1"):
+        report.set(text="# b")
+    report.refresh()
+    report.set(text="# b")
+    assert client.report(1).text == "# b"
+    report.delete()
+    with pytest.raises(ApiError, match="no report 1"):
+        client.report(1)
+
+
 def test_stored_credentials_are_found_and_removed(own_home: Path) -> None:
     path = store_credentials("https://one.example", "t1")
     assert path.stat().st_mode & 0o777 == 0o600

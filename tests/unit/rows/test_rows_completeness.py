@@ -42,6 +42,8 @@ NOT_SIMULATED = frozenset(
         "notice",
         "pool configuration",
         "registered model",
+        "report",
+        "report text",
         "sign-in code",
         "spilled outbox",
         "state mark",

@@ -37,6 +37,12 @@ from control_plane.state.table import Expect, Key, Put, Row, StateTable
 from control_plane.usecases import browser_sessions, metadata_edits, user_tokens
 from control_plane.usecases.checkpoint_pins import pin_write
 from control_plane.usecases.models import put_record
+from control_plane.usecases.reports import (
+    ReportContent,
+    Sharing,
+    change_report,
+    create_report,
+)
 from control_plane.usecases.templates import TemplateRecord, put_template
 from provisioner.ledger import Ledger
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -189,6 +195,18 @@ def template(cluster: Cluster) -> Case:
     return Key("templates", "t"), lambda: write("description: b\n")
 
 
+def report(cluster: Cluster) -> Case:
+    table = cluster.services.table
+    first = ReportContent("t", "a", Sharing.PRIVATE)
+    create_report(table, first, USER, NOW_MS, lambda _: ())
+
+    def rewrite() -> None:
+        changed = ReportContent("t", "b", Sharing.READ)
+        change_report(table, 1, changed, 1, USER, NOW_MS, lambda _: ())
+
+    return Key("reports", f"{1:012d}"), rewrite
+
+
 def model(cluster: Cluster) -> Case:
     key = model_key("digits")
     put_model(cluster, key, ModelRecord("digits", "user-1", NOW_MS, NOW_MS), None)
@@ -281,6 +299,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "token record": token_record,
     "idempotency key": idempotency_key,
     "template": template,
+    "report": report,
     "registered model": model,
     "model version": model_version,
     "fleet": fleet,

@@ -3,8 +3,10 @@
 import { createContext, type ComponentChildren } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { messageOf } from "../parts/format";
-import { setQuery, useRoute } from "../shell/router";
+import { showLater } from "../shell/later";
+import { setQuery, useAddress } from "../shell/router";
 import "./chart_frame.css";
+import { ChartSourceContext } from "./chart_source";
 import { pictureOf, savePng, saveSvg, type Picture } from "./picture";
 import { fileName, saveFile } from "./save_chart";
 
@@ -23,6 +25,13 @@ interface Props {
 }
 
 const FullScreen = createContext(false);
+const AddToReport = showLater(async () => (await import("../views/reports/add_to_report")).AddToReport);
+const pictures = new WeakMap<Element, () => Picture>();
+
+/** The picture of a chart as it is shown now, by the chart's frame. Throws an error if the chart is not drawn. */
+export function drawFrame(frame: Element): Picture {
+  return pictures.get(frame)!();
+}
 
 /** Whether the chart is shown in full screen, for charts that must choose a size. */
 export function useFullScreen(): boolean {
@@ -33,7 +42,9 @@ export function ChartFrame({ name, title, csv, picture, tools, children }: Props
   const frame = useRef<HTMLElement>(null);
   const [isFull, setFull] = useState(false);
   const [error, setError] = useState("");
-  const isLinked = useRoute().query.get("chart") === title;
+  const [isAdded, setAdded] = useState(false);
+  const source = useContext(ChartSourceContext);
+  const isLinked = useAddress().query.get("chart") === title;
 
   useEffect(() => {
     const onChange = () => setFull(document.fullscreenElement === frame.current);
@@ -50,6 +61,7 @@ export function ChartFrame({ name, title, csv, picture, tools, children }: Props
     if (!drawn) throw new Error("the chart is not drawn yet: try again");
     return drawn;
   }
+  useEffect(() => void pictures.set(frame.current!, draw));
   async function run(action: () => unknown): Promise<void> {
     setError("");
     try {
@@ -69,6 +81,7 @@ export function ChartFrame({ name, title, csv, picture, tools, children }: Props
           <button aria-label={`SVG of ${name}`} onClick={() => void run(() => saveSvg(draw(), title))}>SVG</button>
           {csv && <button aria-label={`CSV of ${name}`} onClick={() => void run(() => saveFile(fileName(title, "csv"), new Blob([csv()], { type: "text/csv" })))}>CSV</button>}
           <LinkButton name={name} title={title} />
+          {source && <button aria-label={`add ${name} to a report`} onClick={() => setAdded(true)}>Report</button>}
           {document.fullscreenEnabled && (
             <button aria-label={`${isFull ? "leave full screen" : "full screen"} of ${name}`}
               onClick={() => void run(() => (isFull ? document.exitFullscreen() : frame.current!.requestFullscreen()))}>
@@ -78,6 +91,7 @@ export function ChartFrame({ name, title, csv, picture, tools, children }: Props
         </span>
       </figcaption>
       {error && <p class="failure" role="alert">{error}</p>}
+      {source && isAdded && <AddToReport source={source} onClose={() => setAdded(false)} />}
       <FullScreen.Provider value={isFull}><div class="chart-body">{children}</div></FullScreen.Provider>
     </figure>
   );

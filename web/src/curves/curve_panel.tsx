@@ -1,6 +1,6 @@
 /** A chart of curves with its settings, which stay in the view's address. */
 
-import { setQuery, useRoute } from "../shell/router";
+import { useRoute, useSetQuery } from "../shell/router";
 import { useThemeChanges } from "../shell/theme";
 import { Empty } from "../parts/status";
 import { shortText, valueText } from "../parts/format";
@@ -39,6 +39,7 @@ export function CurvePanel({ label, yLabel, curves, smallerIsBetter, xUnit }: Pr
 /** The settings of all charts of a view. `curves` are of trials that may be coloured and summed up. */
 export function CurveTools({ hasBest, curves = [] }: { hasBest: boolean; curves?: TrialCurve[] }) {
   const { weight, isLog, isBest, isBand } = useSettings(hasBest);
+  const setQuery = useSetQuery();
   return (
     <div class="tools">
       <label title="A debiased exponential moving average over the points of each curve. The points themselves stay visible, faintly.">Smoothing{" "}
@@ -65,6 +66,7 @@ function Check({ label, isOn, onChange }: { label: string; isOn: boolean; onChan
 
 function ColourChoice({ curves }: { curves: TrialCurve[] }) {
   const { by } = useSettings(false);
+  const setQuery = useSetQuery();
   const names = namesToColourBy(curves);
   const hasMetric = curves.filter(({ metric }) => typeof metric === "number").length > 1;
   const hasGroups = new Set(curves.map(({ group }) => group)).size > 1;

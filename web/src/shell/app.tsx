@@ -28,6 +28,7 @@ const JobsView = showLater(async () => (await import("../views/jobs/jobs_view"))
 const ModelView = showLater(async () => (await import("../views/models/model_view")).ModelView);
 const ModelsView = showLater(async () => (await import("../views/models/models_view")).ModelsView);
 const PoolsView = showLater(async () => (await import("../views/pools/pools_view")).PoolsView);
+const ReportsView = showLater(async () => (await import("../views/reports/reports_view")).ReportsView);
 const TemplatesView = showLater(async () => (await import("../views/templates/templates_view")).TemplatesView);
 const TokensView = showLater(async () => (await import("../views/tokens/tokens_view")).TokensView);
 const TrialView = showLater(async () => (await import("../views/trial/trial_view")).TrialView);
@@ -88,6 +89,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "pools") return <PoolsView chosen={second} />;
   if (first === "models") return second ? <ModelView name={second} /> : <ModelsView />;
   if (first === "create") return <CreateView />;
+  if (first === "reports") return <ReportsView chosen={second} />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
   return <Empty>No view exists at this address.</Empty>;

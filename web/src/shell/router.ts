@@ -1,6 +1,7 @@
 /** Addresses behind the `#`: they work from any server of files, and reach no server's log. */
 
-import { useEffect, useState } from "preact/hooks";
+import { createContext } from "preact";
+import { useContext, useEffect, useState } from "preact/hooks";
 
 export interface Route {
   parts: string[];
@@ -31,7 +32,28 @@ export function href(...parts: (string | number)[]): string {
   return `#/${parts.map((part) => encodeURIComponent(String(part))).join("/")}`;
 }
 
+/** Settings that a part of a view has for itself, such as those of a chart in a report. */
+export interface Settings {
+  query: URLSearchParams;
+  set: (changes: Record<string, string | null>) => void;
+}
+
+/** Null where settings are those of the address. */
+export const SettingsContext = createContext<Settings | null>(null);
+
+/** The address, with the settings of the part of the view in place of the address's own. */
 export function useRoute(): Route {
+  const address = useAddress();
+  const own = useContext(SettingsContext);
+  return own ? { ...address, query: own.query } : address;
+}
+
+/** What changes the settings that `useRoute` has. */
+export function useSetQuery(): Settings["set"] {
+  return useContext(SettingsContext)?.set ?? setQuery;
+}
+
+export function useAddress(): Route {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
     const onChange = () => setHash(location.hash);

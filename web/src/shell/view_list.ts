@@ -21,6 +21,7 @@ const HOME: View = { title: "Home", path: ["home"], key: "h" };
 const EXPERIMENTS: View = { title: "Experiments", short: "All experiments", path: ["experiments"], key: "e" };
 const PROJECTS: View = { title: "Projects", path: ["projects"], key: "r" };
 const TEMPLATES: View = { title: "Templates", path: ["templates"], key: "t" };
+const REPORTS: View = { title: "Reports", path: ["reports"], key: "o" };
 const COMMANDS: View = { title: "Commands and notebooks", path: ["commands"], key: "c" };
 const MODELS: View = { title: "Models", path: ["models"], key: "m" };
 const JOBS: View = { title: "Job queue", path: ["jobs"], key: "j" };
@@ -32,7 +33,7 @@ export const TOKENS: View = { title: "Tokens", path: ["tokens"], key: "k" };
 
 export const SECTIONS: Section[] = [
   { title: "Home", views: [HOME] },
-  { title: "Experiments", views: [EXPERIMENTS, PROJECTS, TEMPLATES], also: ["trials", "compare", "create"] },
+  { title: "Experiments", views: [EXPERIMENTS, PROJECTS, REPORTS, TEMPLATES], also: ["trials", "compare", "create"] },
   { title: "Commands", views: [COMMANDS] },
   { title: "Models", views: [MODELS] },
   { title: "Cluster", views: [JOBS, POOLS, ALARMS] },

@@ -120,6 +120,11 @@ _STORED = {
     "template create": "gpu-image template.yaml",
     "template set": "gpu-image template.yaml",
     "template remove": "gpu-image",
+    "report list": "",
+    "report show": "3 > report.md",
+    "report create": '"Dropout on digits" report.md --sharing read',
+    "report edit": "3 report.md --revision 4",
+    "report delete": "3",
 }
 _CLUSTER = {
     "job list": "--resource-pool gpus",

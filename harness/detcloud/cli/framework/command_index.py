@@ -51,6 +51,7 @@ NOUNS = {
     "agent": "inspect, enable and disable agents",
     "alarm": "list the alarms of the cluster, and print the runbook",
     "slot": "inspect, enable and disable the agents' slots",
+    "report": "write reports with charts for other users",
     "template": "store parts of configurations on the cluster",
     "token": "create and revoke access tokens",
     "user": "show your user and role",
@@ -152,10 +153,7 @@ _EXPERIMENT = (
         "experiment", "download-model-def", "download the model code of an experiment", "download"
     ),
     Command(
-        "experiment",
-        "delete-tb-files",
-        "delete the TensorBoard files of an experiment",
-        "lifecycle",
+        "experiment", "delete-tb-files", "delete an experiment's TensorBoard files", "lifecycle"
     ),
     Command("experiment", "label add", "add labels to an experiment", "experiment_settings"),
     Command(
@@ -357,6 +355,11 @@ _CLUSTER = (
     Command("template", "create", "add a template", "template"),
     Command("template", "set", "add or replace a template", "template"),
     Command("template", "remove", "delete a template", "template", (), ("rm",)),
+    Command("report", "list", "list reports", "report", (), ("ls",)),
+    Command("report", "show", "print the text of a report", "report", (), ("describe",)),
+    Command("report", "create", "create a report", "report"),
+    Command("report", "edit", "change the text, the title or the sharing", "report"),
+    Command("report", "delete", "delete a report", "report", (), ("rm",)),
     Command("token", "list", "list tokens", "token", (), ("ls",)),
     Command("token", "describe", "show tokens", "token"),
     Command("token", "create", "create a token", "token"),

@@ -3,6 +3,7 @@
 import type { ExperimentWhole } from "../../api/answers";
 import { get, type Schemas } from "../../api/client";
 import { CurveChart, CurveTools } from "../../curves/curve_panel";
+import { ChartSourceContext } from "../../curves/chart_source";
 import type { TrialCurve } from "../../curves/colour_by";
 import { quantile } from "../../curves/quantile_band";
 import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch, type XUnit } from "../../curves/x_axis";
@@ -31,18 +32,19 @@ export function AllTrialsPart({ ids }: { ids: number[] }) {
 
 function Overlay({ experiments }: { experiments: ExperimentWhole[] }) {
   const searches = useSearches(experiments);
+  const ids = experiments.map(({ id }) => id!);
   return (
     <>
       <h2>Optimization history</h2>
       <Shown live={searches}>
         {(loaded) => (
           <>
-            <OptimizationHistory searches={loaded} />
+            <ChartSourceContext.Provider value={{ kind: "history", experiments: ids }}><OptimizationHistory searches={loaded} /></ChartSourceContext.Provider>
             <Table label="experiments" rows={loaded} rowKey={({ experiment }) => experiment.id!} columns={COLUMNS} />
           </>
         )}
       </Shown>
-      <CurvesOfAll experiments={experiments} />
+      <ChartSourceContext.Provider value={{ kind: "curves", experiments: ids, settings: { trials: String(trialsOf(experiments)) } }}><CurvesOfAll experiments={experiments} /></ChartSourceContext.Provider>
     </>
   );
 }
@@ -52,7 +54,7 @@ function CurvesOfAll({ experiments }: { experiments: ExperimentWhole[] }) {
   const offered = units[0]!.filter((unit) => units.every((others) => others.includes(unit)));
   const unit = useXUnit(offered);
   const times = needsTimes(unit) || null;
-  const trials = Math.max(1, Math.floor(CURVES_MAX / experiments.length));
+  const trials = trialsOf(experiments);
   const points = Math.max(3, Math.min(200, Math.floor(POINTS_MAX / CURVES_MAX)));
   const isMoving = experiments.some((one) => motionOfParts(one) === "moving");
   const live = useLive(
@@ -85,7 +87,12 @@ function CurvesOfAll({ experiments }: { experiments: ExperimentWhole[] }) {
   );
 }
 
-function curvesOf(experiment: ExperimentWhole, { series }: Schemas["ExperimentSeries"], unit: XUnit): TrialCurve[] {
+/** The number of trials of each experiment. */
+function trialsOf(experiments: ExperimentWhole[]): number {
+  return Math.max(1, Math.floor(CURVES_MAX / experiments.length));
+}
+
+export function curvesOf(experiment: ExperimentWhole, { series }: Schemas["ExperimentSeries"], unit: XUnit): TrialCurve[] {
   return series.map(({ trial_id: id, points, started_ms: startedMs, hparams, best_metric: metric }) => ({
     label: `trial ${id} of experiment ${experiment.id}`,
     href: href("trials", id),

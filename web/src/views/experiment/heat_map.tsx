@@ -1,13 +1,15 @@
 /** A plane of two hyperparameters: cells coloured by their trials, contours, or points by rank. */
 
 import "./heat_map.css";
+import { useContext } from "preact/hooks";
 import { ChartFrame } from "../../curves/chart_frame";
+import { ChartSourceContext } from "../../curves/chart_source";
 import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
 import { metricScale } from "../../curves/rung_places";
 import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { href, useRoute, useSetQuery } from "../../shell/router";
 import type { Measured } from "./length_results";
 import { PointsPlane, type PlaneProps } from "./points_plane";
 
@@ -27,6 +29,8 @@ interface Props {
 
 export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
+  const setQuery = useSetQuery();
+  const source = useContext(ChartSourceContext);
   if (names.length < 2) return null;
   const x = names.find((name) => name === query.get("x")) ?? names[0]!;
   const others = names.filter((name) => name !== x);
@@ -45,8 +49,10 @@ export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }:
           </select>
         </label>
       </div>
-      {shown.measured.length === 0 ? <p class="quiet">No trial has both hyperparameters.</p>
-        : view === "cells" ? <CellsPlane {...shown} /> : <PointsPlane {...shown} hasContours={view === "contours"} />}
+      <ChartSourceContext.Provider value={source && { ...source, settings: { x, y, plane: view } }}>
+        {shown.measured.length === 0 ? <p class="quiet">No trial has both hyperparameters.</p>
+          : view === "cells" ? <CellsPlane {...shown} /> : <PointsPlane {...shown} hasContours={view === "contours"} />}
+      </ChartSourceContext.Provider>
     </section>
   );
 }

@@ -3,6 +3,7 @@
 import "./comparison.css";
 import type { ExperimentWhole } from "../../api/answers";
 import { ChartFrame } from "../../curves/chart_frame";
+import { ChartSourceContext, type ChartSource } from "../../curves/chart_source";
 import { rowsCsv } from "../../curves/save_chart";
 import { Scatter, type Dot } from "../../curves/scatter";
 import { countText, numberText, valueText } from "../../parts/format";
@@ -43,25 +44,28 @@ function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
   const shares = new Map(importance.items.map(({ name, share }) => [name, share]));
   const ordered = [...names].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
   const place = `at ${lengthText(at, unit)}, experiment ${id}`;
+  const sourceOf = (kind: ChartSource["kind"]): ChartSource => ({ kind, experiments: [id] });
   const shown = { names: ordered, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place };
   return (
     <>
       {leftOut > 0 && <p class="quiet">{trials} of {countText(trials + leftOut, "trial")}, spread evenly over the search.</p>}
       <ImportancePart importance={importance} />
-      <ParallelPart {...shown} />
-      <HeatMapPart {...shown} />
+      <ChartSourceContext.Provider value={sourceOf("parallel")}><ParallelPart {...shown} /></ChartSourceContext.Provider>
+      <ChartSourceContext.Provider value={sourceOf("contour")}><HeatMapPart {...shown} /></ChartSourceContext.Provider>
       <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />
       <h2>Metric by hyperparameter</h2>
       <div class="split">
         {ordered.map((name) => (
-          <HyperparameterPlot key={name} name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
+          <ChartSourceContext.Provider key={name} value={{ ...sourceOf("scatter"), settings: { hyperparameter: name } }}>
+            <HyperparameterPlot name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
+          </ChartSourceContext.Provider>
         ))}
       </div>
     </>
   );
 }
 
-function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null; place: string }) {
+export function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null; place: string }) {
   const { name, metric: metricName, best, place } = props;
   const measured = props.measured.filter(({ hparams }) => name in hparams);
   const values = measured.map(({ hparams }) => hparams[name]);

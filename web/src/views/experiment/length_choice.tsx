@@ -1,13 +1,14 @@
 /** The length at which all charts of hyperparameters compare trials, and the best trial there. */
 
 import { countText, numberText, shortText } from "../../parts/format";
-import { href, setQuery } from "../../shell/router";
+import { href, useSetQuery } from "../../shell/router";
 import { lengthText, type Comparison } from "./length_results";
 
 type Results = Comparison["results"];
 
 export function LengthChoice({ results }: { results: Results }) {
   const { at, unit, lengths } = results;
+  const setQuery = useSetQuery();
   const isOffered = lengths.some(({ length }) => length === at);
   return (
     <div class="tools">

@@ -11,7 +11,7 @@ import { motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
 import { countText, dollarsText, numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { href, useRoute, useSetQuery } from "../../shell/router";
 import { flatten, type Trial } from "./all_trials";
 
 /** A search with its trials, as far as they were loaded. */
@@ -52,6 +52,7 @@ export function OptimizationPart({ experiment }: { experiment: ExperimentWhole }
 /** The courses of one or several searches in one chart. */
 export function OptimizationHistory({ searches }: { searches: LoadedSearch[] }) {
   const { query } = useRoute();
+  const setQuery = useSetQuery();
   const unit = HISTORY_UNITS.find((one) => one === query.get("over")) ?? "trials";
   const isLog = query.get("scale") === "log";
   const nowMs = Math.max(...searches.flatMap(({ trials }) => trials.map(({ created_ms: created, ended_ms: ended }) => ended ?? created)), 0);

@@ -7,7 +7,7 @@ import { ranks } from "../../curves/ranks";
 import { rowsCsv } from "../../curves/save_chart";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { href, useRoute, useSetQuery } from "../../shell/router";
 import type { Measured } from "./length_results";
 import { ColourScale } from "./colour_scale";
 import { readRanges, writeRanges } from "./kept_ranges";
@@ -26,6 +26,7 @@ interface Props {
 
 export function ParallelPart({ names, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
+  const setQuery = useSetQuery();
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
   const axes = all.map((_, n) => axisPlaces(values.map((row) => row[n])));

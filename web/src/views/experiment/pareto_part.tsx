@@ -8,7 +8,7 @@ import { paretoFront } from "../../curves/pareto";
 import { rowsCsv } from "../../curves/save_chart";
 import { durationText, numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { href, useRoute, useSetQuery } from "../../shell/router";
 import { flatten, type Trial } from "./all_trials";
 import { useSearches } from "./optimization_part";
 
@@ -30,6 +30,7 @@ interface Placed {
 export function ParetoPart({ experiment }: { experiment: ExperimentWhole }) {
   const live = useSearches([experiment]);
   const chosen = useRoute().query.get("against") ?? "";
+  const setQuery = useSetQuery();
   const expense = (chosen in EXPENSES ? chosen : "time") as Expense;
   return (
     <>

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { ExperimentWhole } from "../../api/answers";
+import { ChartSourceContext } from "../../curves/chart_source";
 import { setQuery, useRoute } from "../../shell/router";
 import { CurvesPart } from "./curves_part";
 import { OptimizationPart } from "./optimization_part";
@@ -30,9 +31,11 @@ export function ResultsPart({ experiment }: { experiment: ExperimentWhole }) {
           <button key={name} aria-pressed={picture === name} onClick={() => setQuery({ picture: name, over: null })}>{title}</button>
         ))}
       </div>
-      {picture === "curves" && <CurvesPart experiment={experiment} onSingleValues={setSingle} />}
-      {picture === "history" && <OptimizationPart experiment={experiment} />}
-      {picture === "pareto" && <ParetoPart experiment={experiment} />}
+      <ChartSourceContext.Provider value={{ kind: picture, experiments: [experiment.id!] }}>
+        {picture === "curves" && <CurvesPart experiment={experiment} onSingleValues={setSingle} />}
+        {picture === "history" && <OptimizationPart experiment={experiment} />}
+        {picture === "pareto" && <ParetoPart experiment={experiment} />}
+      </ChartSourceContext.Provider>
     </>
   );
 }
