@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.conftest import require
-from tests.end_to_end.browser import CANARY, Browser
+from tests.end_to_end.browser import CANARY, SIZE, Browser
 from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
@@ -324,11 +324,14 @@ def test_report_is_written_beside_its_preview(laptop: Laptop, browser: Browser) 
     preview.get_by_label("Over").select_option("batches")
     changed = "Then\n\n```chart\nkind: history # all\nexperiments: 1\nover: batches\n```"
     wait_until(lambda: text.input_value() == changed)
+    window.set_viewport_size({"width": 390, "height": 800})
+    browser.wait_for_width(390)
+    window.set_viewport_size(SIZE)
     # What was written is kept over a reload.
     window.reload()
     browser.wait_for_text("Your unsaved draft was restored.")
     browser.press("Save")
-    browser.see("Draft")
+    window.get_by_role("link", name="Edit").wait_for()
     number = int(browser.address().rpartition("/")[2])
     assert laptop.json("report", "show", number)["text"] == changed
 
