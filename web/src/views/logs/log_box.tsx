@@ -31,6 +31,9 @@ interface Props {
 
 export function LogBox(props: Props) {
   const { live, isNarrowed } = props;
+  const { value } = live;
+  // A search goes on as long as the cluster answers; after a failure the live value waits.
+  useEffect(() => { if (value?.isSearching) void live.refresh(); }, [value]);
   return (
     <Shown live={live}>
       {(state) => (

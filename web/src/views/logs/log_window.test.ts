@@ -73,7 +73,7 @@ test("a search looks through the whole log, over several reads", async () => {
   const source = new LogWindow(load, null);
   let state = await source.read(signal);
   // 100 pages of 1,000 lines; a read has 20 pages and one.
-  expect(state).toMatchObject({ isSearching: true, lines: [] });
+  expect(state).toMatchObject({ isSearching: true, lines: [], notice: "21 % of the log searched" });
   let reads = 1;
   for (; state.isSearching; reads += 1) state = await source.read(signal);
   expect(state.lines.map(({ text }) => text)).toEqual(["line 7"]);

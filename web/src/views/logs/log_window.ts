@@ -96,7 +96,9 @@ export class LogWindow implements LineSource {
   private state(): WindowState {
     const { lines, version, hasLater, isOpen, size, opening, target } = this;
     const isSearching = this.wanted.size > 0;
-    return { lines, version, hasEarlier: this.previous !== null, hasLater, isOpen, isSearching, size, notice: "", opening, target };
+    const searched = isSearching && this.previous !== null && size > 0 ? Math.round(100 * (1 - this.previous / size)) : null;
+    const notice = searched === null ? "" : `${searched} % of the log searched`;
+    return { lines, version, hasEarlier: this.previous !== null, hasLater, isOpen, isSearching, size, notice, opening, target };
   }
 
   private async open(signal: AbortSignal): Promise<void> {

@@ -20,6 +20,8 @@ export const LATE_MS = 120_000;
 const LATE_MS_MIN = SHORTEST_MS;
 // A period with so few lines is followed by a longer one.
 const FEW_LINES = 200;
+// A period with more lines is read again as shorter periods, because its trials come one after another.
+const MANY_LINES = 2_000;
 const PERIODS_AT_ONCE = 12;
 const TOO_MANY = "more lines than the page can read: narrow them to trials, a level or a text";
 
@@ -136,7 +138,9 @@ export class SliceWindow implements LineSource {
   private async readPeriod(period: Omit<Period, "limit" | "cursor">, signal: AbortSignal): Promise<LogLine[] | undefined> {
     const lines: LogLine[] = [];
     let cursor: string | undefined;
-    for (let page = 0; page < PAGES_MAX && lines.length <= LINES_MAX; page += 1) {
+    const isShortest = this.length <= SHORTEST_MS;
+    const most = isShortest ? LINES_MAX : MANY_LINES;
+    for (let page = 0; page < PAGES_MAX && lines.length <= most; page += 1) {
       const { items, next_cursor: next } = await this.load({
         ...period, since_ms: Math.max(0, Math.floor(period.since_ms)), ...(cursor && { cursor }), limit: PAGE_LINES,
       }, signal);
@@ -148,7 +152,6 @@ export class SliceWindow implements LineSource {
       }
       cursor = next;
     }
-    const isShortest = this.length <= SHORTEST_MS;
     this.length = Math.max(SHORTEST_MS, this.length / 4);
     if (!isShortest) return undefined;
     this.notice = TOO_MANY;
