@@ -213,7 +213,7 @@ def _missing_instance_reasons(
 
 
 def _starting_instances(services: Services, pool: str) -> str:
-    """Return the number of starting instances, such as "2 instances are starting".
+    """Return the number of starting instances as a text: "2 instances are starting".
 
     An instance is starting until its agent enrolls. Return "" without a starting instance.
     """
@@ -327,7 +327,10 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
 
 
 def _with_stored_order(job: Job, stored: Job | None) -> Job:
-    """Return the job with the weight, priority and position of `stored`, if that is not None."""
+    """Return the job with the weight, priority and position of `stored`.
+
+    Return the job unchanged if `stored` is None.
+    """
     if stored is None:
         return job
     return replace(job, weight=stored.weight, priority=stored.priority, position=stored.position)
