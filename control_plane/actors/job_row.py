@@ -7,6 +7,7 @@ another pool, and at its end. The pool reads the row. A message notifies the poo
 from dataclasses import dataclass
 from decimal import Decimal
 
+from control_plane.actors.content_revision import content_revision
 from control_plane.rows import pool_rows
 from control_plane.rows.json_codec import JsonCodec
 
@@ -62,6 +63,15 @@ class JobRow:
         if self.position is None:
             return Decimal(self.submitted_ms * POSITIONS_PER_MS)
         return Decimal(self.position)
+
+
+def order_revision(weight: float, priority: int | None, position: Decimal) -> str:
+    """Return the revision of the settings that decide the order of a job: weight, priority and
+    position.
+
+    Different settings have different revisions. A priority of None has a revision of its own.
+    """
+    return content_revision([float(weight), priority, f"{position:f}"])
 
 
 def jobs_partition(pool: str) -> str:

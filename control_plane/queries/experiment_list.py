@@ -32,6 +32,8 @@ Order = Literal["asc", "desc"]
 
 # The most rows of the list that a query reads.
 _PAGE_ROWS = 1_000
+# The most experiments whose states are read to count the matching experiments.
+_DECIDED_MAX = 500
 _FIRST, _LAST = " ", "\x7f"
 ALL_KINDS = "all"
 # Ids increase with the time of submission, so that the rows are already in both orders.
@@ -160,6 +162,42 @@ def list_experiments(
         next_cursor=encode_cursor(name, (end,)) if end < len(entries) else None,
         left_out_before=left_out_before,
     )
+
+
+class MatchingRows(NamedTuple):
+    """The newest experiments that match a filter."""
+
+    entries: Sequence[ListEntry]
+    left_out_before: int | None
+    """No experiment with an id below this was read. None if all experiments were read."""
+    is_exact: bool
+    """Whether every entry matches. The rows do not decide some conditions of active experiments,
+    and a request reads the states of at most _DECIDED_MAX of these experiments.
+    """
+
+
+def read_matching_rows(services: Services, shown: ExperimentFilter) -> MatchingRows:
+    """Read the newest experiments that match a filter, in any number, newest first.
+
+    Raises:
+        RequestError: invalid, for an unknown state or kind.
+    """
+    states = parse_experiment_states(shown.states)
+    entries, left_out_before = _read_newest(services, shown, _predicate(shown, states))
+    needs = shown.conditions.needs
+    facts = read_facts(services, entries, needs) if needs else [_NO_FACTS] * len(entries)
+    if len(facts) < len(entries):
+        left_out_before = entries[len(facts) - 1].experiment_id
+    matching = [entry for entry, _ in _matching(entries, facts, shown.conditions)]
+    if states.is_empty and shown.has_failed_trials is None and not shown.conditions.items:
+        return MatchingRows(matching, left_out_before, True)
+    open_entries = [entry for entry in matching if not entry.is_decided]
+    if len(open_entries) > _DECIDED_MAX:
+        return MatchingRows(matching, left_out_before, False)
+    items = _matching_items(services, open_entries, shown, states, ())
+    found = {item.id for item in items}
+    decided = [entry for entry in matching if entry.is_decided or entry.experiment_id in found]
+    return MatchingRows(decided, left_out_before, True)
 
 
 def _matching_items(

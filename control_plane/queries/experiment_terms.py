@@ -4,6 +4,7 @@ docs/web-page.md describes the filters for users. Conditions on listing rows cos
 Conditions on facts need the rows or states that `listed_facts.py` reads.
 """
 
+import json
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -42,6 +43,7 @@ _COMPARISONS: Final[Mapping[str, _Compare]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_PLAIN_VALUE = re.compile(r'[^\s",]+')
 _NAMED_KEYS = frozenset({"metric", "hparam", "metadata"})
 _TEXT_KEYS = ("state", "user", "label", "name", "workspace", "project", "archived", FAILED_TRIALS)
 _NUMBER_KEYS = ("id", "best", "progress", "cost")
@@ -103,6 +105,35 @@ def parse_conditions(text: str, caller: str) -> Conditions:
         tuple(dict.fromkeys(originals)),
         any(term.key == "archived" for term in terms),
     )
+
+
+def narrow_to_workspace(text: str, workspace: str) -> str:
+    """Return a filter with the term `workspace:NAME` in front.
+
+    A filter that contains the term is returned unchanged.
+
+    Args:
+        text: a filter that `parse_conditions` accepts.
+        workspace: the name of the workspace.
+
+    Raises:
+        RequestError: invalid, if the filter selects other workspaces.
+    """
+    for term in parse_filter(text, _NAMED_KEYS):
+        if term.key == "workspace" and not term.is_negated:
+            if [value.text for value in term.values] == [workspace]:
+                return text
+            expected = f"{_workspace_term(workspace)}, because the view is of this workspace"
+            error = FilterInvalid(term.place, term.text, expected)
+            detail = Detail("filter", str(error), column=error.place)
+            raise RequestError(Code.INVALID, f"filter: {error}", [detail])
+    return f"{_workspace_term(workspace)} {text}".rstrip()
+
+
+def _workspace_term(workspace: str) -> str:
+    """Return the term of a workspace, in double quotes unless the name is plain."""
+    is_plain = _PLAIN_VALUE.fullmatch(workspace) is not None
+    return f"workspace:{workspace if is_plain else json.dumps(workspace, ensure_ascii=False)}"
 
 
 def _check_name(term: Term) -> None:

@@ -1,16 +1,23 @@
 """Queries of jobs: a pool's queue, the reasons why jobs wait, and expected starts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Literal
 
-from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.job_row import (
+    JobRow,
+    decode_job,
+    job_sort_key,
+    jobs_partition,
+    order_revision,
+)
 from control_plane.actors.records import JobKind
 from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.experiment_reader import Defined
 from control_plane.errors import Code, RequestError
+from control_plane.fleet.records import InstanceState
 from control_plane.queries import experiment as experiments
 from control_plane.queries import instance as instances
 from control_plane.queries.answer import Answer
@@ -23,6 +30,7 @@ from control_plane.scheduling.queue_positions import QueueEntry
 from control_plane.scheduling.schedule import PlannedWaits, plan_waits
 from control_plane.services import Services
 from control_plane.state.table import Key
+from detcloud.shared.plurals import count_text
 
 _LIST_NAME = "jobs"
 JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND", "TYPE_NOTEBOOK", "TYPE_SHELL"]
@@ -58,11 +66,16 @@ class JobView(Answer):
     jobs_ahead: int | None
     priority: int
     weight: float
+    position: str | None
+    revision: str
     requested_slots: int
     allocated_slots: int
     is_preemptible: bool
     submitted_ms: int
     progress: float | None
+    metric: str
+    smaller_is_better: bool
+    best_metric: float | None
     waits: str
     waits_since_ms: int | None
     expected_start_ms: int | None
@@ -187,17 +200,28 @@ def _missing_instance_reasons(
 ) -> Mapping[int, str]:
     """Return the reasons why waiting jobs get no instance, by experiment id.
 
-    Jobs with a label are left out, because no instance is launched for them. Return {} for a pool
-    without a provider, or if the provisioner reports no reason.
+    Jobs with a label are left out, because no instance is launched for them. Without a reason of
+    the provisioner, the reason is the number of starting instances. Return {} for a pool without a
+    provider, and if neither a reason nor a starting instance exists.
     """
-    fleet = (
-        instances.describe_fleet(services, snapshot.pool)
-        if snapshot.settings.provider
-        else instances.FleetView()
-    )
-    if not (why := fleet.trouble or fleet.waits):
+    waiting = [job for job in jobs if job.pending_slots and not job.label]
+    if not (waiting and snapshot.settings.provider):
         return {}
-    return {job.group: why for job in jobs if job.pending_slots and not job.label}
+    fleet = instances.describe_fleet(services, snapshot.pool)
+    why = fleet.trouble or fleet.waits or _starting_instances(services, snapshot.pool)
+    return {job.group: why for job in waiting} if why else {}
+
+
+def _starting_instances(services: Services, pool: str) -> str:
+    """Return the number of starting instances as a text: "2 instances are starting".
+
+    An instance is starting until its agent enrolls. Return "" without a starting instance.
+    """
+    states = [one.state for one in instances.list_instances(services, pool)]
+    count = states.count(InstanceState.STARTING)
+    return (
+        f"{count_text(count, 'instance')} {'is' if count == 1 else 'are'} starting" if count else ""
+    )
 
 
 def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
@@ -284,19 +308,32 @@ def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[Job
 def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> JobView:
     """Return the job of an experiment in the pool of `queue`; a paused job is not in the queue.
 
+    The weight, priority and position are those of the job's row, because the pool learns of a
+    change a moment later.
+
     Raises:
         RequestError: not_found, if the experiment does not exist or has no job row, because it has
             ended.
     """
-    for place, job in enumerate(queue.order):
-        if job.group == experiment_id:
-            return _job_answer(_load_experiment(services, experiment_id), queue, job, place)
     loaded = _load_experiment(services, experiment_id)
     row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
-    if row is None:
+    stored = None if row is None else _idle_job(experiment_id, decode_job(row.body), queue.snapshot)
+    for place, job in enumerate(queue.order):
+        if job.group == experiment_id:
+            return _job_answer(loaded, queue, _with_stored_order(job, stored), place)
+    if stored is None:
         raise _ended_error(experiment_id)
-    idle = _idle_job(experiment_id, decode_job(row.body), queue.snapshot)
-    return _job_answer(loaded, queue, idle, None)
+    return _job_answer(loaded, queue, stored, None)
+
+
+def _with_stored_order(job: Job, stored: Job | None) -> Job:
+    """Return the job with the weight, priority and position of `stored`.
+
+    Return the job unchanged if `stored` is None.
+    """
+    if stored is None:
+        return job
+    return replace(job, weight=stored.weight, priority=stored.priority, position=stored.position)
 
 
 def _load_experiment(services: Services, experiment_id: int) -> Defined:
@@ -354,11 +391,16 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
         jobs_ahead=place if queue.is_ordered else None,
         priority=job.priority,
         weight=job.weight,
+        position=f"{job.position:f}" if queue.is_ordered else None,
+        revision=order_revision(job.weight, job.priority, job.position),
         requested_slots=job.held_slots + waiting,
         allocated_slots=job.held_slots,
         is_preemptible=_is_preemptible(queue.snapshot) and definition.job.preemptible,
         submitted_ms=job.submitted_ms,
         progress=state.progress,
+        metric=state.metric,
+        smaller_is_better=state.smaller_is_better,
+        best_metric=state.best_metric,
         waits=queue.waits.get(job.group, ""),
         waits_since_ms=moved["waits_since_ms"] or job.waits_since_ms,
         expected_start_ms=queue.starts_ms.get(job.group),

@@ -22,7 +22,7 @@ from control_plane.actors.experiment.values import (
     listed_hparams,
     listed_metrics,
 )
-from control_plane.actors.records import JobKind
+from control_plane.actors.records import JobKind, Status
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, decode_head
 from control_plane.services import Services
@@ -50,6 +50,14 @@ class ListEntry(NamedTuple):
     def experiment_id(self) -> int:
         """The experiment's id."""
         return int(self.sort)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the row decides the condition of the experiment, and whether a trial has failed.
+
+        False for an active experiment, and for a row of an older release.
+        """
+        return self.row.state != Status.ACTIVE and self.row.has_failed_trials is not None
 
 
 class Facts(NamedTuple):

@@ -23,7 +23,7 @@ _SMALLEST_STEP = Decimal((0, (1,), -_DIGITS_MAX))
 
 SUPPORTED_OPERATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "priority": ("priority", "ahead-of", "behind-of"),
+        "priority": ("priority", "ahead-of", "behind-of", "place"),
         "fair_share": ("weight",),
         "round_robin": (),
     }

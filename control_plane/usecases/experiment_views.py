@@ -1,6 +1,8 @@
 """Saved views of the list of experiments: rows, ownership and changes.
 
-A view belongs to the user who saved it. Other users see a view if its owner shares it.
+A view belongs to the user who saved it. Other users see a view if its owner shares it with all
+users or with a workspace. Workspaces are names without members, so every user sees the views of a
+workspace. The filter of such a view is narrowed to the workspace.
 """
 
 from collections.abc import Callable
@@ -43,6 +45,12 @@ class ViewRecord:
     """The field that groups the rows, or ""."""
     created_ms: int
     updated_ms: int
+    workspace: str = ""
+    """The workspace whose users the view is for, or ""."""
+
+    def is_seen_by(self, user: str) -> bool:
+        """Return whether a user sees the view in lists."""
+        return self.shared or bool(self.workspace) or self.user == user
 
 
 ViewExtraWrites = Callable[[ViewRecord], tuple[Write, ...]]
@@ -57,11 +65,17 @@ def decode_view(body: bytes) -> ViewRecord:
 
 
 def list_views(
-    table: StateTable, caller: Principal, request: PageRequest
+    table: StateTable, caller: Principal, request: PageRequest, workspace: str | None = None
 ) -> tuple[list[ViewRecord], str | None]:
-    """Return a page of the caller's views and the shared views, and the cursor of the next page.
+    """Return a page of the views that the caller sees, and the cursor of the next page.
 
     The views are sorted by owner, then by name. The cursor is None on the last page.
+
+    Args:
+        table: the state table.
+        caller: the user.
+        request: the requested page.
+        workspace: leave out views that are not of this workspace. None: all views.
 
     Raises:
         RequestError: invalid, for a cursor of another list.
@@ -69,7 +83,7 @@ def list_views(
 
     def is_wanted(row: Row) -> bool:
         view = decode_view(row.body)
-        return view.shared or view.user == caller.user
+        return view.is_seen_by(caller.user) and workspace in (None, view.workspace)
 
     rows, cursor = read_row_page(table, VIEWS, request, is_wanted=is_wanted)
     return [decode_view(row.body) for row in rows], cursor

@@ -3,14 +3,27 @@
 A move reads the rows of the pool's jobs, which the experiments write, and gives the job a position
 between two other jobs. Moves in a pool are serialized: each commit also writes the pool's row of
 moves. If another move was faster, the commit fails and the new position is computed again.
+
+A change may have conditions: the revisions of the job, and of the neighbour of a move, that the
+user has read. The commit checks both conditions, so that no change overwrites a change that its
+user has not seen.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
+from typing import NamedTuple
 
 from control_plane.actors import addresses
-from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.content_revision import find_changed_since
+from control_plane.actors.job_row import (
+    JobRow,
+    decode_job,
+    job_sort_key,
+    jobs_partition,
+    order_revision,
+)
 from control_plane.actors.messages.experiment import PoolChanged, SettingsChanged
 from control_plane.agents.spec import parse_stored_config
 from control_plane.errors import Code, Detail, RequestError
@@ -28,7 +41,7 @@ from control_plane.scheduling.queue_positions import (
 )
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
-from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
+from control_plane.state.table import Check, Conflict, Expect, Key, Put, Row, Write
 from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
 from control_plane.usecases.placement import (
     check_fits,
@@ -37,15 +50,22 @@ from control_plane.usecases.placement import (
     trial_needs,
 )
 
-OPERATIONS = ("priority", "weight", "resource_pool", "ahead_of", "behind_of")
+OPERATIONS = ("priority", "weight", "resource_pool", "ahead_of", "behind_of", "place")
 MOVES = pool_rows.JOB_MOVES.partition
 
 _TRIES_MAX = 50
 
 
+class QueuePlace(NamedTuple):
+    """A place in the queue of a priority pool."""
+
+    priority: int
+    position: Decimal
+
+
 @dataclass(frozen=True)
 class JobChange:
-    """A change of a job. Exactly one field is not None."""
+    """A change of a job, with conditions. Exactly one field of OPERATIONS is not None."""
 
     priority: int | None = None
     weight: float | None = None
@@ -55,6 +75,12 @@ class JobChange:
     """The job to move ahead of, as text for `find_job`."""
     behind_of: str | None = None
     """The job to move behind, as text for `find_job`."""
+    place: QueuePlace | None = None
+    """The place to return to, which the job had before a move."""
+    revision: str | None = None
+    """The revision that the job must have. None: no condition. Not for `resource_pool`."""
+    neighbour_revision: str | None = None
+    """The revision that the other job of a move must have. None: no condition."""
 
 
 def change_job(
@@ -69,7 +95,8 @@ def change_job(
     """Change a job by a command to the experiment; return the experiment's id.
 
     A new weight, priority, position or pool is committed with the extra writes. A move next to a
-    job in another pool, or to the present place, commits the extra writes alone.
+    job in another pool, or to the present place, commits the extra writes alone. The conditions of
+    the change hold at the commit.
 
     Args:
         services: the services with the engine and the state table.
@@ -83,8 +110,8 @@ def change_job(
         RequestError: not_found, if a job does not exist or has ended. invalid, if a prefix is
             ambiguous, the pool's scheduler does not support the change, or the value is wrong.
             invalid also if the new pool cannot run the job. conflict, if the job is in the new pool
-            already, or the experiment is being deleted. unavailable, if the queue or the experiment
-            changes too fast.
+            already, the experiment is being deleted, or a condition of the change does not hold.
+            unavailable, if the queue or the experiment changes too fast.
         Conflict: the condition of an extra write does not hold; nothing was written.
     """
     group = find_job(services, job)
@@ -164,8 +191,8 @@ def _change_command(
 ) -> object | None:
     """Check a change, and return the command for the experiment; send nothing.
 
-    Return None for a move next to another job, whose position `_move` computes. An unchanged
-    priority gives a command without effect.
+    Return None for a move, whose position `_move` computes. An unchanged priority gives a command
+    without effect.
 
     Args:
         services: the services with the pools and the state table.
@@ -176,7 +203,8 @@ def _change_command(
 
     Raises:
         RequestError: not_found, if the job's experiment does not exist or has ended; invalid, if
-            the new pool cannot run the job.
+            the new pool cannot run the job; conflict, if the job has another revision than the
+            change demands.
         PositionError: the pool's scheduler does not support the change, also of a priority or
             weight, or the priority or weight is out of range.
     """
@@ -186,16 +214,20 @@ def _change_command(
         return _pool_change_command(services, group, pool, change.resource_pool)
     name = next(name for name in OPERATIONS if getattr(change, name) is not None)
     check_operation_supported(name.replace("_", "-"), settings.scheduler.kind)
-    if change.priority is not None:
-        check_priority(change.priority)
-        present = settings.default_priority if row.priority is None else row.priority
-        if present == change.priority:
-            return SettingsChanged()
-        return SettingsChanged(priority=change.priority, keep_position=keep_position)
+    if change.priority is None and change.weight is None:
+        return None
+    condition = _revision_condition(group, row, settings.default_priority, change)
     if change.weight is not None:
         check_weight(change.weight)
-        return SettingsChanged(weight=change.weight)
-    return None
+        return SettingsChanged(weight=change.weight, job_revision=condition)
+    assert change.priority is not None
+    check_priority(change.priority)
+    present = settings.default_priority if row.priority is None else row.priority
+    if present == change.priority:
+        return SettingsChanged(job_revision=condition)
+    return SettingsChanged(
+        priority=change.priority, keep_position=keep_position, job_revision=condition
+    )
 
 
 def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
@@ -236,70 +268,150 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
 def _move(
     services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Move the job next to another job by a command to the experiment; return the experiment's id.
+    """Move the job next to another job, or to a former place, by a command to the experiment.
 
-    The commit also increments the pool's row of moves. After a concurrent move, compute the
-    position again. Change no position if the other job is in another pool, or the job is in that
-    place already.
+    Return the experiment's id. The commit also increments the pool's row of moves. After a
+    concurrent move, compute the position again. Change no position if the other job is in another
+    pool, or the job is in that place already.
 
     Raises:
         RequestError: not_found, if a job does not exist; invalid, if a prefix is ambiguous;
-            conflict, if the experiment is being deleted; unavailable, if other moves in the pool
-            keep committing first.
+            conflict, if the experiment is being deleted or a condition of the change does not hold;
+            unavailable, if other moves in the pool keep committing first.
         PositionError: no number is left between the positions of the new neighbours.
         Conflict: the condition of an extra write does not hold; nothing was written.
     """
-    anchor = find_job(services, change.ahead_of or change.behind_of or "")
+    anchor = None
+    if change.place is None:
+        anchor = find_job(services, change.ahead_of or change.behind_of or "")
     pool = experiments.get_experiment(services, group)[0].pool
     moves_key = Key(MOVES, pool)
     for _ in range(_TRIES_MAX):
         row = services.table.get(moves_key)
         revision = row.revision if row else 0
         moves_put = Put(moves_key, revision + 1, b"", revision or Expect.ABSENT)
-        message = _move_command(services, pool, group, anchor, change.ahead_of is not None)
+        message, checks = _plan_move(services, pool, group, anchor, change)
         try:
             return services.engine.execute_command(
                 addresses.experiment(group),
                 message,
                 by=by,
-                extra_writes=partial(_with_moves_row, moves_put, extra_writes),
+                extra_writes=partial(_with_queue_writes, (moves_put, *checks), extra_writes),
             )
         except Conflict as conflict:
-            if conflict.key != moves_key:
+            if conflict.key not in {moves_key, *(check.key for check in checks)}:
                 raise
     raise RequestError(Code.UNAVAILABLE, f"the queue of pool {pool} changes too fast; try again")
 
 
-def _with_moves_row(moves_put: Put, extra_writes: ExtraWrites, reply: object) -> tuple[Write, ...]:
-    """Return the write of the pool's row of moves, followed by the extra writes for `reply`."""
-    return (moves_put, *extra_writes(reply))
+def _with_queue_writes(
+    queue_writes: tuple[Write, ...], extra_writes: ExtraWrites, reply: object
+) -> tuple[Write, ...]:
+    """Return the writes of a move, followed by the extra writes for `reply`."""
+    return (*queue_writes, *extra_writes(reply))
 
 
-def _move_command(
-    services: Services, pool: str, group: int, anchor: int, ahead: bool
-) -> SettingsChanged:
-    """Return the command that moves the job `group` directly ahead of or behind the job `anchor`.
+def _plan_move(
+    services: Services, pool: str, group: int, anchor: int | None, change: JobChange
+) -> tuple[SettingsChanged, tuple[Check, ...]]:
+    """Return the command that moves the job `group`, and the conditions of the commit.
 
-    The command sets a position between the new neighbours, and the anchor's priority if the
-    priorities differ. The command sets neither if a job is not in the pool, both jobs are the same,
-    or the job is already in that place.
+    The command sets a position directly ahead of or behind the job `anchor`, or the former place of
+    `change` without an anchor. The command also sets the priority of the new place if that differs.
+    The command sets neither if a job is not in the pool, both jobs are the same, or the job is
+    already in that place.
+
+    A change with a `neighbour_revision` has the condition that the row of `anchor` stays unchanged.
 
     Raises:
+        RequestError: conflict, if a job has another revision than the change demands, or is no
+            longer in the pool while the change demands a revision.
         PositionError: no number is left between the positions of the new neighbours.
     """
     default = pools.load_settings(services, pool).default_priority
-    rows = read_rows(services.table, jobs_partition(pool), " ", "\x7f")
-    standings = {int(row.key.sort): _queue_entry(row, default) for row in rows}
-    if group not in standings or anchor not in standings:
-        return SettingsChanged()
-    now_ms = services.now_ms()
-    after = moved_entry(standings.values(), group, anchor, ahead=ahead, now_ms=now_ms)
+    rows = {
+        int(row.key.sort): row
+        for row in read_rows(services.table, jobs_partition(pool), " ", "\x7f")
+    }
+    condition = None
+    if change.revision is not None:
+        job = decode_job(_find_in_queue(rows, group, pool).body)
+        condition = _revision_condition(group, job, default, change)
+    checks = _neighbour_checks(rows, anchor, pool, default, change.neighbour_revision)
+    standings = {number: _queue_entry(row, default) for number, row in rows.items()}
+    if group not in standings or (anchor is not None and anchor not in standings):
+        return SettingsChanged(job_revision=condition), checks
     before = standings[group]
+    if change.place is not None:
+        after = replace(before, **change.place._asdict())
+    else:
+        assert anchor is not None
+        ahead, now_ms = change.ahead_of is not None, services.now_ms()
+        after = moved_entry(standings.values(), group, anchor, ahead=ahead, now_ms=now_ms)
     if after == before:
-        return SettingsChanged()
-    priority = None if after.priority == before.priority else after.priority
-    position = f"{after.position:f}"
-    return SettingsChanged(priority=priority, position=position, keep_position=True)
+        return SettingsChanged(job_revision=condition), checks
+    message = SettingsChanged(
+        priority=None if after.priority == before.priority else after.priority,
+        position=f"{after.position:f}",
+        keep_position=True,
+        job_revision=condition,
+    )
+    return message, checks
+
+
+def _revision_condition(
+    group: int, row: JobRow, default_priority: int, change: JobChange
+) -> str | None:
+    """Check the revision that a change demands of the job `group`; return the condition for the
+    experiment.
+
+    Users read revisions with the pool's default priority. The experiment does not know the default,
+    so the condition is the revision of the row without the default. Return None if the change
+    demands no revision.
+
+    Raises:
+        RequestError: conflict, if the job has another revision.
+    """
+    if change.revision is None:
+        return None
+    _check_revision(group, row, default_priority, change.revision)
+    return order_revision(row.weight, row.priority, row.queue_position())
+
+
+def _check_revision(group: int, row: JobRow, default_priority: int, revision: str | None) -> None:
+    """Raise RequestError conflict unless the job's row has the revision that users read."""
+    priority = default_priority if row.priority is None else row.priority
+    present = order_revision(row.weight, priority, row.queue_position())
+    if problem := find_changed_since(f"job {group}", present, revision):
+        raise RequestError(Code.CONFLICT, problem)
+
+
+def _neighbour_checks(
+    rows: Mapping[int, Row],
+    anchor: int | None,
+    pool: str,
+    default_priority: int,
+    revision: str | None,
+) -> tuple[Check, ...]:
+    """Return the condition that the row of `anchor` stays as in `rows`. Empty without a revision.
+
+    Raises:
+        RequestError: conflict, if the anchor has another revision or is not in the pool.
+    """
+    if anchor is None or revision is None:
+        return ()
+    row = _find_in_queue(rows, anchor, pool)
+    _check_revision(anchor, decode_job(row.body), default_priority, revision)
+    return (Check(row.key, row.revision),)
+
+
+def _find_in_queue(rows: Mapping[int, Row], group: int, pool: str) -> Row:
+    """Return the row of the job `group`. Raise RequestError conflict if `rows` lacks the job."""
+    row = rows.get(group)
+    if row is None:
+        text = f"job {group} is no longer in pool {pool}; read the queue again and retry"
+        raise RequestError(Code.CONFLICT, text)
+    return row
 
 
 def _queue_entry(row: Row, default_priority: int) -> QueueEntry:

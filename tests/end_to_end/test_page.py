@@ -11,6 +11,7 @@ import pytest
 
 from tests.end_to_end.browser import CANARY, SIZE, Browser, open_window
 from tests.end_to_end.laptop import Laptop, start_cluster
+from tests.end_to_end.queue_moves import move_by_drag_and_by_keys
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
@@ -344,6 +345,10 @@ def test_job_queue_is_managed_as_in_determineds_page(
     browser.press("Move to Top")
     wait_until(lambda: order() == [second, first])
     wait_until(lambda: "second_job" in browser.table_rows("jobs")[0])
+    browser.press("Undo")
+    wait_until(lambda: order() == [first, second])
+    wait_until(lambda: "first_job" in browser.table_rows("jobs")[0])
+    move_by_drag_and_by_keys(browser, (first, second), order)
     browser.press(f"Manage Job {first}")
     browser.window.get_by_label("To", exact=True).fill("7")
     browser.press("OK")

@@ -148,7 +148,7 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     assert browser.faults == []
 
 
-def test_filter_columns_and_views_of_the_table(browser: Browser) -> None:
+def test_filter_columns_and_views_of_the_table(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     # The view of an earlier test would keep its focus in the box.
     browser.go("", "Home")
@@ -187,13 +187,20 @@ def test_filter_columns_and_views_of_the_table(browser: Browser) -> None:
     browser.press("Save view")
     dialog = window.get_by_role("dialog", name="Save view")
     dialog.get_by_label("Name").fill("ended runs")
+    dialog.get_by_role("combobox", name="For").select_option("a workspace")
+    dialog.get_by_role("textbox", name="Workspace").fill("Uncategorized")
+    assert browser.serious_findings() == []
     dialog.get_by_label("Name").press("Enter")
     dialog.wait_for(state="detached")
     window.get_by_text("View: ended runs").wait_for()
     browser.press("Clear filters")
     wait_until(lambda: len(names_in(browser)) >= 4)
     browser.press("ended runs")
-    wait_until(lambda: box.input_value() == "-state:paused")
+    # The cluster narrows the views of a workspace.
+    wait_until(lambda: box.input_value() == "workspace:Uncategorized -state:paused")
+    window.get_by_text("workspace Uncategorized", exact=True).wait_for()
+    listed = laptop.json("list", "--view", "ended runs")
+    wait_until(lambda: names_in(browser) == [item["name"] for item in listed])
     assert browser.faults == []
 
 

@@ -16,6 +16,7 @@ from control_plane.actors.experiment.state import (
     definition_of,
     settings_of,
 )
+from control_plane.actors.job_row import order_revision
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.projects import find_name_problem
 from control_plane.actors.records import Status
@@ -40,8 +41,8 @@ def change_settings(
     Unchanged settings write nothing.
 
     Raises:
-        CommandRefused: conflict, if the experiment is being deleted or has another revision than
-            the message names.
+        CommandRefused: conflict, if the experiment is being deleted. conflict also if the
+            experiment or the job has another revision than the message names.
         CommandRefused: invalid, if a value is out of range, or the metadata has too many terms. A
             `max_slots` below the slots of a single trial is out of range.
     """
@@ -56,6 +57,7 @@ def change_settings(
     title, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
     if problem := find_changed_since(title, revision, message.revision):
         raise CommandRefused("conflict", problem)
+    _check_job_revision(state, before, message, context)
     after = _merge_settings(before, message)
     name = state.name if message.name is None else message.name
     if after == before and name == state.name and message.retention is None:
@@ -145,6 +147,24 @@ def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Setting
     if message.position is not None:
         settings = replace(settings, position=message.position)
     return settings
+
+
+def _check_job_revision(
+    state: ExperimentState, settings: Settings, message: SettingsChanged, context: StepContext
+) -> None:
+    """Check that the job's weight, priority and position have the revision of the message.
+
+    Raises:
+        CommandRefused: conflict; the message names another revision.
+    """
+    if message.job_revision is None:
+        return
+    definition = definition_of(context)
+    job = effective_job(definition.job, definition.settings, settings)
+    present = order_revision(job.weight, job.priority, job.queue_position())
+    title = f"job {state.experiment_id}"
+    if problem := find_changed_since(title, present, message.job_revision):
+        raise CommandRefused("conflict", problem)
 
 
 def _check_cost(message: SettingsChanged) -> None:

@@ -156,6 +156,11 @@ class SettingsChanged:
     experiment/settings.py). The command is refused if the texts have another revision. None: no
     condition.
     """
+    job_revision: str | None = None
+    """The revision of the job's weight, priority and position that the sender has read
+    (`order_revision` in job_row.py). The command is refused if the job has another revision. None:
+    no condition.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "cluster": frozenset({"cluster", "whoami"}),
     "model_code": frozenset({"model-code"}),
     "objects": frozenset({"objects"}),
-    "experiments": frozenset({"experiments"}),
+    "experiments": frozenset({"experiments", "experiment-groups"}),
     "experiment_views": frozenset({"experiment-views"}),
     "search_methods": frozenset({"experiments"}),
     "history": frozenset({"experiments"}),

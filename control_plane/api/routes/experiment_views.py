@@ -8,15 +8,18 @@ from pydantic import Field
 
 from control_plane.access.ownership import FindOwned
 from control_plane.access.principals import USER_ROLES
+from control_plane.actors.projects import NAME_CHARACTERS_MAX
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.owned_objects import only_own
+from control_plane.api.project_names import check_group_name
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.experiment_columns import COLUMN_CHARACTERS_MAX, parse_column
 from control_plane.queries.experiment_list import Order, parse_sort
-from control_plane.queries.experiment_terms import parse_conditions
+from control_plane.queries.experiment_terms import narrow_to_workspace, parse_conditions
 from control_plane.queries.filter_text import CHARACTERS_MAX
 from control_plane.queries.pages import Page
 from control_plane.text_forms import text_form
@@ -56,10 +59,14 @@ class ViewBody(RequestBody):
     order: Order = "desc"
     group: Literal["", "project"] = ""
     shared: bool = False
+    workspace: Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)] = ""
 
 
 class ExperimentView(Answer):
-    """A saved view. `user` is the owner; other users see the view if `shared` is true."""
+    """A saved view. `user` is the owner.
+
+    Other users see the view if `shared` is true, or if it has a workspace.
+    """
 
     name: str
     user: str
@@ -71,6 +78,7 @@ class ExperimentView(Answer):
     group: str
     created_ms: int
     updated_ms: int
+    workspace: str
 
 
 def _view_in_path(
@@ -82,10 +90,17 @@ def _view_in_path(
 @router.get("/experiment-views")
 @require_role(*USER_ROLES)
 def list_all(
-    caller: Caller, services: ServicesParameter, page: PageParameters
+    caller: Caller,
+    services: ServicesParameter,
+    page: PageParameters,
+    workspace: Annotated[str | None, Query(max_length=NAME_CHARACTERS_MAX)] = None,
 ) -> Page[ExperimentView]:
-    """List the caller's views and the shared views of other users, by owner and name."""
-    views, cursor = list_views(services.table, caller, page)
+    """List the caller's views and the shared views of other users, by owner and name.
+
+    `workspace` selects the views of this workspace. Error: `invalid` for a wrong name.
+    """
+    check_group_name("workspace", workspace)
+    views, cursor = list_views(services.table, caller, page, workspace)
     return Page(items=[_answer(view) for view in views], next_cursor=cursor)
 
 
@@ -100,10 +115,19 @@ def put(
 ) -> Response:
     """Save a view of the caller, or replace the caller's view with this name; return the view.
 
-    Errors: `invalid` for a wrong filter, column or order. `conflict` if the caller has 50 other
-    views. `unavailable` if other requests keep changing the view.
+    A view with a `workspace` is for the users of the workspace. Its filter gets the term
+    `workspace:NAME`, unless it has the term. Errors: `invalid` for a wrong filter, column or order,
+    and for a `shared` view with a workspace. `conflict` if the caller has 50 other views.
+    `unavailable` if other requests keep changing the view.
     """
+    if body.shared and body.workspace:
+        raise invalid("workspace", "must be empty if shared is true", "leave one of them out")
     parse_conditions(body.filter, caller.user)
+    filter_text = body.filter
+    if body.workspace:
+        check_group_name("workspace", body.workspace)
+        filter_text = narrow_to_workspace(body.filter, body.workspace)
+        parse_conditions(filter_text, caller.user)
     parse_sort(body.sort)
     for column in body.columns:
         if ":" in column:
@@ -113,13 +137,14 @@ def put(
         name=name,
         user=caller.user,
         shared=body.shared,
-        filter=body.filter,
+        filter=filter_text,
         columns=tuple(body.columns),
         sort=body.sort,
         order=body.order,
         group=body.group,
         created_ms=now_ms,
         updated_ms=now_ms,
+        workspace=body.workspace,
     )
 
     def effect(extra_writes: ExtraWrites) -> object:

@@ -48,7 +48,7 @@ from control_plane.config.described_texts import (
 )
 from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
-from control_plane.queries import activity, experiment_list
+from control_plane.queries import activity, experiment_groups, experiment_list
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
@@ -58,6 +58,7 @@ from control_plane.queries.experiment_columns import (
     COLUMNS_MAX,
     parse_column,
 )
+from control_plane.queries.experiment_groups import ExperimentGroups
 from control_plane.queries.experiment_list import ExperimentFilter
 from control_plane.queries.experiment_terms import parse_conditions
 from control_plane.queries.filter_text import CHARACTERS_MAX
@@ -210,6 +211,23 @@ def list_experiments(
     conditions = parse_conditions(text, caller.user)
     shown = replace(shown, kinds=kind, has_failed_trials=has_failed_trials, conditions=conditions)
     return experiment_list.list_experiments(services, page, shown, form)
+
+
+@router.get("/experiment-groups")
+@require_role(*USER_ROLES)
+def count_groups(
+    caller: Caller,
+    services: ServicesParameter,
+    shown: Annotated[ExperimentFilter, Depends(_filter)],
+    text: Annotated[str, Query(alias="filter", max_length=CHARACTERS_MAX)] = "",
+) -> ExperimentGroups:
+    """Count the experiments of each project that meet all conditions of `GET /experiments`.
+
+    Only the newest experiments count; `left_out_before` is the id below which experiments are left
+    out. Error: `invalid` for an unknown state or a wrong filter, with the place in `column`.
+    """
+    conditions = parse_conditions(text, caller.user)
+    return experiment_groups.count_groups(services, replace(shown, conditions=conditions))
 
 
 @router.get("/experiments/{experiment_id}")

@@ -1,5 +1,6 @@
 """Routes of the job queue: list, describe, and change jobs one at a time or in batches."""
 
+from decimal import Decimal
 from functools import partial
 from typing import Annotated, Self
 
@@ -19,7 +20,15 @@ from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.job import JobView
 from control_plane.queries.job_lookup import find_job, find_owned_jobs
 from control_plane.queries.pages import Page
-from control_plane.usecases.job_changes import OPERATIONS, JobChange, change_job, change_jobs
+from control_plane.scheduling.queue_positions import PRIORITIES
+from control_plane.text_forms import text_form
+from control_plane.usecases.job_changes import (
+    OPERATIONS,
+    JobChange,
+    QueuePlace,
+    change_job,
+    change_jobs,
+)
 
 OPERATIONS_MAX = 100
 
@@ -28,26 +37,65 @@ router = guarded_router("jobs")
 JobName = Annotated[str, Path(min_length=1, max_length=100)]
 Name = Annotated[str, Field(max_length=100)]
 PoolName = Annotated[str | None, Query(min_length=1, max_length=100)]
+Revision = Annotated[str, Field(max_length=100)]
+Position = Annotated[
+    str,
+    Field(
+        pattern=text_form(
+            r"^-?[0-9]{1,40}(?:\.[0-9]{1,300})?$", "a decimal number, as in `position` of a job"
+        )
+    ),
+]
+
+
+class PlaceBody(RequestBody):
+    """A place in a queue, as `priority` and `position` of a job."""
+
+    priority: Annotated[int, Field(ge=PRIORITIES.start, lt=PRIORITIES.stop)]
+    position: Position
 
 
 class JobChangeBody(RequestBody):
-    """The body of `PATCH /jobs/{job_id}`. Exactly one field must be set."""
+    """The body of `PATCH /jobs/{job_id}`. Exactly one change must be set.
+
+    `revision` and `neighbour_revision` are conditions: the revisions that the job, and the job in
+    `ahead_of` or `behind_of`, must have.
+    """
 
     priority: int | None = None
     weight: float | None = None
     resource_pool: Name | None = None
     ahead_of: Name | None = None
     behind_of: Name | None = None
+    place: PlaceBody | None = None
+    revision: Revision | None = None
+    neighbour_revision: Revision | None = None
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         if sum(getattr(self, name) is not None for name in OPERATIONS) != 1:
             raise ValueError(f"exactly one of {', '.join(OPERATIONS)} is required")
+        if self.revision is not None and self.resource_pool is not None:
+            raise ValueError("a change of resource_pool has no revision; leave out revision")
+        if self.neighbour_revision is not None and not self.anchors:
+            raise ValueError("neighbour_revision needs ahead_of or behind_of")
         return self
 
     def change(self) -> JobChange:
         """Return the change in the form of the use case."""
-        return JobChange(**{name: getattr(self, name) for name in OPERATIONS})
+        place = None
+        if self.place is not None:
+            place = QueuePlace(self.place.priority, Decimal(self.place.position))
+        return JobChange(
+            priority=self.priority,
+            weight=self.weight,
+            resource_pool=self.resource_pool,
+            ahead_of=self.ahead_of,
+            behind_of=self.behind_of,
+            place=place,
+            revision=self.revision,
+            neighbour_revision=self.neighbour_revision,
+        )
 
     @property
     def anchors(self) -> list[str]:
@@ -130,7 +178,8 @@ def change(
     move does not exist or has ended. `forbidden` if the job or the neighbour belongs to another
     user. `invalid` for a wrong value or an ambiguous prefix, if the pool's scheduler does not
     support the change, or if the new pool cannot run the job. `conflict` if the experiment refuses
-    the change. `unavailable` if the queue changes too fast.
+    the change, or if a revision is given and the job or the neighbour has another revision.
+    `unavailable` if the queue changes too fast.
     """
     answer = request.execute(
         services,

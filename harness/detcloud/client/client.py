@@ -17,6 +17,7 @@ from detcloud.client.experiment_list import (
     read_experiments,
     report_omitted,
 )
+from detcloud.client.experiment_view import ExperimentView, ViewContent, find_view, save_view
 from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
@@ -167,6 +168,30 @@ class Client(Connection):
             filters: see `ExperimentFilters`.
         """
         return read_experiments(self, filters, sort_by, order_by, limit, on_left_out, columns)
+
+    def experiment_views(self, workspace: str | None = None) -> list[ExperimentView]:
+        """Return the caller's saved views and the views for other users, by owner and name.
+
+        `workspace` selects the views of this workspace.
+        """
+        items = self.items("/experiment-views", workspace=workspace)
+        return [ExperimentView(self, item) for item in items]
+
+    def experiment_view(self, name: str) -> ExperimentView:
+        """Return the saved view with this name, or of this `USER/NAME`.
+
+        Raises:
+            DetcloudError: no view has the name, or views of several other users have it.
+        """
+        return find_view(self, name)
+
+    def save_experiment_view(self, name: str, **content: Unpack[ViewContent]) -> ExperimentView:
+        """Save a view of the caller, or replace the caller's view with this name.
+
+        The view belongs to its saver. With `shared` it is for all users, with `workspace` for the
+        experiments of this workspace.
+        """
+        return save_view(self, name, content)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
         """Return the workspaces that have experiments. [] without experiments.

@@ -7,8 +7,15 @@ from typing import TypedDict
 from detcloud.client.resource import Field, Resource, path_segment
 
 
+class Place(TypedDict):
+    """A place in the queue of a priority pool."""
+
+    priority: int
+    position: str
+
+
 class JobChange(TypedDict, total=False):
-    """A change of a job. Exactly one field besides `job_id` is present."""
+    """A change of a job. Exactly one field besides `job_id` and the revisions is present."""
 
     job_id: str
     """The job's UUID, a unique prefix of the UUID, or the experiment's id."""
@@ -22,6 +29,14 @@ class JobChange(TypedDict, total=False):
     """The job of the same pool to move ahead of, named like `job_id`."""
     behind_of: str
     """The job of the same pool to move behind, named like `job_id`."""
+    place: Place
+    """The place to return to, in a priority pool."""
+    revision: str
+    """The `revision` that the job must have. The change is refused if somebody has changed the job
+    since.
+    """
+    neighbour_revision: str
+    """The `revision` that the job in `ahead_of` or `behind_of` must have."""
 
 
 class Job(Resource):
@@ -59,6 +74,10 @@ class Job(Resource):
     )
     priority = Field[int]("The priority, 1 to 99, where 1 is the most urgent.")
     weight = Field[float]("The weight of the job under the fair-share scheduler.")
+    position = Field[str | None](
+        "The position among jobs of equal priority, a decimal number; None in other pools."
+    )
+    revision = Field[str]("The revision of priority, weight and position.")
     requested_slots = Field[int](
         "The number of slots that running and waiting trials of the job request."
     )
@@ -66,6 +85,9 @@ class Job(Resource):
     is_preemptible = Field[bool]("Whether the scheduler may take slots back from the job.")
     submitted_ms = Field[int]("The time of the submission, in epoch milliseconds.")
     progress = Field[float | None]("The completed share of the search, 0 to 1; None if unknown.")
+    metric = Field[str]("The name of the searcher metric.")
+    smaller_is_better = Field[bool]("Whether a smaller value of the metric is better.")
+    best_metric = Field[float | None]("The best value of the metric; None before a validation.")
     waits = Field[str]("The reason for the wait; empty if no trial of the job waits.")
     waits_since_ms = Field[int | None](
         "The begin of the wait for slots, in epoch milliseconds; None without a wait."

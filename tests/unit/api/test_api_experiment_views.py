@@ -17,6 +17,7 @@ VIEW = {
     "order": "asc",
     "group": "project",
     "shared": False,
+    "workspace": "",
 }
 
 
@@ -55,6 +56,45 @@ def test_users_see_their_own_and_shared_views(cluster: Cluster) -> None:
     put(cluster, "own", Role.ADMIN)
     assert names(cluster) == [("user-1", "for all"), ("user-1", "own")]
     assert names(cluster, Role.ADMIN) == [("admin-1", "own"), ("user-1", "for all")]
+
+
+def test_view_of_a_workspace_is_narrowed_and_seen_by_all(cluster: Cluster) -> None:
+    saved = put(cluster, "fast", workspace="my vision").json
+    assert (saved["workspace"], saved["shared"]) == ("my vision", False)
+    assert saved["filter"] == 'workspace:"my vision" state:running lr>0.01'
+    # The filter has the term already, also in another form.
+    for text in (saved["filter"], 'lr>1 workspace="my vision"'):
+        again = put(cluster, "fast", workspace="my vision", filter=text)
+        assert again.json["filter"] == text
+    assert put(cluster, "plain", Role.ADMIN, workspace="Audio", filter="").json["filter"] == (
+        "workspace:Audio"
+    )
+    assert names(cluster, Role.ADMIN) == [("admin-1", "plain"), ("user-1", "fast")]
+    path = f"{V1}/experiment-views?workspace=my+vision"
+    answer = call(cluster.app, "GET", path, token=TOKENS[Role.ADMIN])
+    assert [item["name"] for item in answer.json["items"]] == ["fast"]
+    assert delete(cluster, "plain?user=admin-1").status == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"shared": True}, "workspace: must be empty if shared is true"),
+        ({"workspace": "a/b"}, "workspace: 'a/b' holds '/'"),
+        (
+            {"filter": "lr>1 workspace:Audio"},
+            "filter: character 6: 'workspace:Audio' is not valid; expected workspace:Vision",
+        ),
+        ({"filter": " ".join(["lr>1"] * 20)}, "at most 20 terms"),
+    ],
+)
+def test_wrong_views_of_workspaces_are_refused(
+    cluster: Cluster, fields: dict[str, Any], text: str
+) -> None:
+    answer = put(cluster, "wrong", **{"workspace": "Vision", **fields})
+    assert answer.status == 422
+    assert text in answer.json["error"]["message"]
+    assert names(cluster) == []
 
 
 def test_only_owner_and_admins_delete_a_view(cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ from tests.unit.client.fake_metadata import PATCHED, FakeMetadata
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_records import new_checkpoint, new_experiment, new_trial
 from tests.unit.client.fake_refusal import Item, Refusal, page
+from tests.unit.client.fake_views import FakeViews
 
 __all__ = ["TOKEN", "FakeCluster", "Item", "Refusal"]
 
@@ -68,6 +69,9 @@ class FakeCluster:
         self.machines = FakeMachines()
         self.queue = FakeQueue()
         self.metadata = FakeMetadata()
+        self.views = FakeViews()
+        # The query of the last list of experiments.
+        self.list_query: dict[str, list[str]] = {}
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -84,7 +88,13 @@ class FakeCluster:
             raise Refusal(401, "unauthenticated", "the token is not known")
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if method == "GET":
+            if path == "/experiments":
+                self.list_query = parse_qs(parts.query)
+            if (views := self.views.get(path, query)) is not None:
+                return views
             return self._get(path, parse_qs(parts.query), query)
+        if method == "DELETE" and (deleted := self.views.delete(path, query)) is not None:
+            return deleted
         return self._answer_once(method, headers["idempotency-key"], path, body)
 
     def _answer_once(self, method: str, key: str, path: str, body: bytes) -> Item:
@@ -94,7 +104,11 @@ class FakeCluster:
             if known != digest:
                 raise Refusal(409, "conflict", "the key was used for another body")
             return answer
-        if (queued := self.queue.change(method, path, json.loads(body or b"null"))) is not None:
+        content = json.loads(body or b"null")
+        queued = self.queue.change(method, path, content)
+        if queued is None and method == "PUT":
+            queued = self.views.put(path, content)
+        if queued is not None:
             self.answers[key] = (digest, queued)
             return queued
         change = {"POST": self._post, "PATCH": self._patch}.get(method, self.machines.put)

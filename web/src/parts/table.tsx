@@ -26,6 +26,8 @@ export interface Order {
 export interface Group {
   key: string;
   title: ComponentChildren;
+  /** The number of rows in words, where the cluster has more than the table. */
+  countText?: (shown: number) => string;
 }
 
 /** A line of the body: a row, or the title of a group and its number of rows. */
@@ -104,7 +106,7 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, initial
     if ("row" in line) return drawRow(line.row, place);
     return (
       <tr key={`group ${line.group.key}`} class="group" {...(!isWhole && { "aria-rowindex": place + 2 })}>
-        <th scope="rowgroup" colSpan={cells}>{line.group.title} <span class="quiet">({line.count})</span></th>
+        <th scope="rowgroup" colSpan={cells}>{line.group.title} <span class="quiet">({line.group.countText?.(line.count) ?? line.count})</span></th>
       </tr>
     );
   }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from functools import partial
 from pathlib import Path
 
+from detcloud.cli.commands.experiment_list_arguments import parse_sort
 from detcloud.cli.framework.argument_types import parse_ids, parse_seconds
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import TIMED_OUT
@@ -42,7 +43,7 @@ from detcloud.cli.rendering.replacements import print_replacement_sums
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import progress_bar
-from detcloud.client import Experiment
+from detcloud.client import Client, Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
 from detcloud.client.fork_records import Family
@@ -61,6 +62,12 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     Also add the paging options `--limit`, by default LIST_LIMIT, `--offset` and `--pages`. The
     parser does not check the names of states.
     """
+    parser.add_argument(
+        "--view",
+        metavar="NAME",
+        help="use the filter, the order, the grouping and the metric and hyperparameter columns of "
+        "a saved view; USER/NAME for a user's view; other options narrow or replace them",
+    )
     parser.add_argument(
         "--filter",
         metavar="TEXT",
@@ -90,11 +97,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     add_paging_options(parser, LIST_LIMIT, "newest")
     parser.add_argument(
         "--sort-by",
-        type=_parse_sort,
-        default="id",
+        type=parse_sort,
         metavar="FIELD",
         help=f"the field to sort by: {', '.join(SORT_FIELDS)}, or a column as in --column (default:"
-        " %(default)s); fields other than id and submitted sort only the newest 20,000 experiments",
+        " id, or the view's); fields other than id and submitted sort only the newest 20,000 "
+        "experiments",
     )
     parser.add_argument(
         "--column",
@@ -105,9 +112,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         help="also show a metric or a hyperparameter, such as metric:loss or hparam:optimizer.lr; "
         "repeatable",
     )
-    parser.add_argument(
-        "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
-    )
+    parser.add_argument("--order-by", choices=("asc", "desc"), help="default: desc, or the view's")
     parser.add_argument(
         "--show_project",
         "--show-project",
@@ -130,9 +135,11 @@ def list_experiments(arguments: Namespace) -> int:
         DetcloudError: no cluster is available, or the cluster refuses, for example an unknown
             state.
     """
-    experiments = connect(arguments).experiments(
-        sort_by=arguments.sort_by,
-        order_by=arguments.order_by,
+    client = connect(arguments)
+    _apply_view(arguments, client)
+    experiments = client.experiments(
+        sort_by=arguments.sort_by or "id",
+        order_by=arguments.order_by or "desc",
         on_left_out=print_note,
         columns=arguments.columns,
         filter=arguments.filter,
@@ -154,16 +161,24 @@ def list_experiments(arguments: Namespace) -> int:
     return 0
 
 
-def _parse_sort(text: str) -> str:
-    """Return a sorted field, or a column such as `metric:loss`.
+def _apply_view(arguments: Namespace, client: Client) -> None:
+    """Complete the options of `list_experiments` by the view of `--view`, if that is given.
+
+    `--filter` and `--column` add to the view, `--sort-by` and `--order-by` replace its order. The
+    order of a view belongs to its sorted field, so `--sort-by` alone sorts in descending order.
 
     Raises:
-        ArgumentTypeError: the text is neither a field nor a column.
+        DetcloudError: the cluster has no such view, or several, or the request failed.
     """
-    if text in SORT_FIELDS or text.startswith(("metric:", "hparam:")):
-        return text
-    known = ", ".join(SORT_FIELDS)
-    raise ArgumentTypeError(f"{text!r} is not a field; use {known}, metric:NAME or hparam:PATH")
+    if arguments.view is None:
+        return
+    view = client.experiment_view(arguments.view)
+    arguments.filter = " ".join(filter(None, (view.filter, arguments.filter)))
+    arguments.columns = list(dict.fromkeys([*view.value_columns, *arguments.columns]))
+    if arguments.sort_by is None:
+        arguments.order_by = arguments.order_by or view.order
+        arguments.sort_by = view.sort
+    arguments.show_project = arguments.show_project or view.group == "project"
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:

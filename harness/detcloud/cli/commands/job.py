@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from detcloud.cli.framework.argument_types import parse_priority, parse_weight
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.job_sentences import job_sentence
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column
 from detcloud.client.job import JobChange
@@ -51,8 +53,9 @@ def list_jobs(arguments: Namespace) -> int:
 
     The default is the default compute pool. At most LIST_LIMIT jobs are printed unless `--limit` or
     `--pages` is given, and `--offset` skips the first. `--reverse` reverses the order before the
-    limit. With `--det`, and in CSV, types and states have Determined's names. JSON and YAML always
-    have all fields.
+    limit. With `--det`, and in CSV, types and states have Determined's names, and the expected
+    start has a column of its own. Otherwise a sentence of each job has the reason and length of its
+    wait and the expected start. JSON and YAML always have all fields.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request, for example for
@@ -64,7 +67,8 @@ def list_jobs(arguments: Namespace) -> int:
     items = [job.data for job in skip_offset(jobs, arguments)]
     # Scripts read CSV, whose names must therefore never change.
     in_original_form = arguments.det or arguments.form == "csv"
-    print_items(_columns(items, in_original_form), items, arguments)
+    now_ms = time.time_ns() // 1_000_000
+    print_items(_columns(items, in_original_form, now_ms), items, arguments)
     return 0
 
 
@@ -139,7 +143,7 @@ def update_jobs(arguments: Namespace) -> int:
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
     if arguments.form != "text":
-        print_items(_columns(items, in_original_form=True), items, arguments)
+        print_items(_columns(items, in_original_form=True, now_ms=0), items, arguments)
         return 0
     for item, change in zip(items, arguments.operations, strict=True):
         name, value = next((name, value) for name, value in change.items() if name != "job_id")
@@ -180,15 +184,17 @@ def _job_change(name: str, value: Any) -> JobChange:
     return cast(JobChange, change)
 
 
-def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
+def _columns(items: Sequence[Item], in_original_form: bool, now_ms: int) -> tuple[Column, ...]:
     """Return the columns of a queue: with weights for a fair-share pool, otherwise with priorities.
 
     The first job decides. An empty queue has priorities. The two columns for preferred pools, pools
     and the reason of a move, exist only if a job has preferred pools.
 
     Args:
-        in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT.
-            Otherwise the names are for example `experiment` and `queued`.
+        in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT,
+            and waits the columns Expected start and Waits. Otherwise the names are for example
+            `experiment` and `queued`, and the column Waits has sentences.
+        now_ms: the time of the sentences, in epoch ms.
     """
 
     def word_column(title: str, name: str, word: str, drop_rank: int = 0) -> Column:
@@ -214,11 +220,22 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
         word_column("Status", "state", "condition"),
         field_column("User", "user", drop_rank=2),
         field_column("Experiment", "experiment_id", drop_rank=1),
+        *_wait_columns(in_original_form, now_ms),
+        *_pool_columns(items),
+    )
+
+
+def _wait_columns(in_original_form: bool, now_ms: int) -> tuple[Column, ...]:
+    """Return the columns about the waits of jobs: a sentence, or in the original form the expected
+    start and the reason.
+    """
+    if not in_original_form:
+        return (Column("Waits", lambda job: job_sentence(job, now_ms) or None),)
+    return (
         Column(
             "Expected start", lambda job: _queue_time_text(job["expected_start_ms"]), drop_rank=5
         ),
         Column("Waits", _wait_text),
-        *_pool_columns(items),
     )
 
 

@@ -160,6 +160,9 @@ _EXPERIMENT = (
         "experiment", "label remove", "remove labels from an experiment", "experiment_settings"
     ),
     Command("experiment", "move", "move experiments to another project", "project"),
+    Command("experiment", "view list", "list saved views of experiments", "experiment_view"),
+    Command("experiment", "view save", "save a view of the list", "experiment_view"),
+    Command("experiment", "view delete", "delete a saved view", "experiment_view"),
     Command("experiment", "set metadata", "set metadata of an experiment", "experiment_settings"),
     Command("experiment", "set name", "rename an experiment", "experiment_settings"),
     Command(

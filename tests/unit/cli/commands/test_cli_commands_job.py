@@ -1,6 +1,7 @@
 """Commands on the job queue and on resource pools, against a fake that records requests."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,18 @@ def test_queue_is_printed_as_an_ordered_table(fake: FakeCluster, detcloud: Detcl
     submitted = "2022-01-01 00:01:00"
     first = f"0,73853c5c,experiment,first_job,42,{submitted},1/1,running,user1"
     assert cells[2][:9] == first.split(",")
-    assert cells[3][9:] == ["2", "N/A", "needs 1 slot, 0 free"]
+    assert cells[2][9:] == ["1", "Runs on 1 slot."]
+    # The job of the fake waits since 2022.
+    assert re.fullmatch(r"Waits for \d+ d \d+ h: needs 1 slot, 0 free\.", cells[3][10])
 
 
 def test_types_and_states_have_the_original_names_on_request(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:
-    row = detcloud("job", "list", "--det").out.splitlines()[2]
-    cells = [cell.strip() for cell in row.split("|")]
-    assert (cells[2], cells[7]) == ("TYPE_EXPERIMENT", "STATE_SCHEDULED")
+    lines = detcloud("job", "list", "--det").out.splitlines()
+    row, waiting = ([cell.strip() for cell in line.split("|")] for line in lines[2:])
+    assert (row[2], row[7]) == ("TYPE_EXPERIMENT", "STATE_SCHEDULED")
+    assert waiting[9:] == ["2", "N/A", "needs 1 slot, 0 free"]
 
 
 def test_a_fair_share_queue_shows_weights_without_places(

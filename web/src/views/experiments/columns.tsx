@@ -8,6 +8,7 @@ import type { Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { experimentsLink } from "../projects/projects_view";
 import { BestCurve } from "./best_curve";
+import { BestMetric } from "./best_metric";
 import { isValueColumn } from "./order";
 
 export type Experiment = Schemas["Experiment"];
@@ -23,7 +24,7 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "state", title: "State", order: "state", show: (one) => <ExperimentState experiment={one} /> },
   { key: "progress", title: "Progress", order: "progress", show: (one) => <Progress value={one.progress} /> },
   { key: "trials", title: "Trials", isNumber: true, show: (one) => `${one.trials.completed}/${one.trials.requested}` },
-  { key: "best", title: "Best", isNumber: true, order: "metric", show: (one) => <Best one={one} /> },
+  { key: "best", title: "Best", isNumber: true, order: "metric", show: (one) => <BestMetric of={one} /> },
   { key: "curve", title: "Best curve", show: (one) => <BestCurve one={one} /> },
   { key: "searcher", title: "Searcher", show: (one) => one.searcher },
   { key: "pool", title: "Pool", show: (one) => <a href={href("pools", one.resource_pool)}>{one.resource_pool}</a> },
@@ -37,17 +38,6 @@ export const COLUMNS: Column<Experiment>[] = [
 
 const HIDDEN_AT_FIRST = ["ended", "searcher", "workspace", "project", "pool"];
 const SHOWN_AT_FIRST = COLUMNS.map(({ key }) => key).filter((key) => !HIDDEN_AT_FIRST.includes(key));
-
-/** The best metric, with its name and its direction. */
-function Best({ one }: { one: Experiment }) {
-  if (one.best_metric == null) return <>–</>;
-  const direction = one.smaller_is_better ? "smaller is better" : "larger is better";
-  return (
-    <span title={`${one.metric}: ${direction}`}>
-      {numberText(one.best_metric)} <span class="quiet">{one.metric}<span aria-hidden="true"> {one.smaller_is_better ? "↓" : "↑"}</span><span class="hidden">, {direction}</span></span>
-    </span>
-  );
-}
 
 /** The columns of these keys, in order. A key that this version does not know has no column. */
 export function columnsOf(keys: readonly string[]): Column<Experiment>[] {

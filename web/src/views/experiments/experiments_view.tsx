@@ -1,9 +1,10 @@
 /** The table of experiments: narrowed by a filter, sorted, grouped, chosen from, live. */
 
 import { useState } from "preact/hooks";
-import { ApiError, collect, get, type Query } from "../../api/client";
+import { ApiError, collect, get, type Query, type Schemas } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
+import { countText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Order } from "../../parts/table";
@@ -15,6 +16,7 @@ import { ColumnChoice } from "./column_choice";
 import { COLUMNS, columnsOf, keepColumns, shownColumns, valueTitle, type Experiment } from "./columns";
 import { FilterBox } from "./filter_box";
 import { filterOf, filterQuery } from "./filter_text";
+import { groupCountText, groupKey, useGroupCounts } from "./group_counts";
 import { isByAge, isNewestFirst, isValueColumn, orderOf } from "./order";
 import { SavedViews, type ViewContent } from "./saved_views";
 
@@ -40,6 +42,7 @@ export function ExperimentsView() {
   // The filter box shows this error at the wrong term.
   const isFilterWrong = live.error instanceof ApiError && live.error.details.some(({ path }) => path === "filter");
   const curves = useBestCurves(items, columns.includes("curve"));
+  const groups = useGroupCounts(filter, group !== "", items.map(({ id, workspace, project, state }) => `${id} ${workspace}/${project} ${state}`).join());
 
   function showColumns(keys: string[]): void {
     keepColumns(keys);
@@ -75,9 +78,10 @@ export function ExperimentsView() {
           <CurvesContext.Provider value={curves}>
             <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
               order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
-              columns={columnsOf(columns)} {...(group && { group: projectOf })} />
+              columns={columnsOf(columns)} {...(group && { group: groupOf(groups.value) })} />
             <div class="tools">
               <span class="quiet">{shownText(items.length, next, order)}</span>
+              {group && <span class="quiet">{groupNote(groups.value, groups.error)}</span>}
               {leftOutBefore && <span class="quiet">Experiments older than {leftOutBefore} are too many for this order, and left out.</span>}
               {next && <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>}
             </div>
@@ -88,8 +92,27 @@ export function ExperimentsView() {
   );
 }
 
-function projectOf({ workspace, project }: Experiment) {
-  return { key: `${workspace}/${project}`, title: <a href={experimentsLink(workspace, project)}>{workspace} / {project}</a> };
+type Groups = Schemas["ExperimentGroups"] | null | undefined;
+
+/** The project of an experiment, with the number of experiments that match. */
+function groupOf(groups: Groups) {
+  const counts = new Map((groups?.items ?? []).map((one) => [groupKey(one), one.experiments]));
+  return (experiment: Experiment) => {
+    const { workspace, project } = experiment;
+    const key = groupKey(experiment);
+    return {
+      key,
+      title: <a href={experimentsLink(workspace, project)}>{workspace} / {project}</a>,
+      countText: (shown: number) => groupCountText(shown, counts.get(key), groups?.is_exact ?? true),
+    };
+  };
+}
+
+function groupNote(groups: Groups, error: Error | undefined): string {
+  if (error) return `Groups have the shown experiments only; the cluster did not count the others: ${error.message}`;
+  if (!groups) return "";
+  const text = `The filter matches experiments of ${countText(groups.items.length, "project")}.`;
+  return groups.left_out_before == null ? text : `${text} Experiments older than ${groups.left_out_before} are not counted.`;
 }
 
 /** The experiments in the order of a query, and the id below which the cluster looked at none. */

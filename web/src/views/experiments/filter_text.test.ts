@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { filterOf, hasValue, isComplete, splitTerms, termAt, toggleValue, withoutTerm } from "./filter_text";
+import { filterOf, hasValue, isComplete, splitTerms, termAt, toggleValue, withoutTerm, workspaceOf } from "./filter_text";
 
 const of = (query: string) => filterOf(new URLSearchParams(query));
 
@@ -21,6 +21,13 @@ test("a value is added to its key and removed again", () => {
   expect(toggleValue("loss state:running", "state", "running")).toBe("loss");
   expect(hasValue("state:failed,running", "state", "running")).toBe(true);
   expect(hasValue("-state:running", "state", "running")).toBe(false);
+});
+
+test("the workspace of a filter is the only one that it names", () => {
+  expect(workspaceOf('lr>0.01 workspace:"my vision"')).toBe("my vision");
+  expect(workspaceOf("workspace:Vision user:me")).toBe("Vision");
+  expect(workspaceOf("workspace:Vision,Audio")).toBe("");
+  expect(workspaceOf("-workspace:Vision")).toBe("");
 });
 
 test("parameters of older links are terms", () => {

@@ -72,6 +72,13 @@ export function isComplete(text: string): boolean {
   return !/^-?(?:metric|hparam|metadata):[^=<>!]*$/u.test(last) && !/[:=<>!,-]$/u.test(last);
 }
 
+/** The workspace that the filter names, if it names a single one. */
+export function workspaceOf(text: string): string {
+  const [value = "", ...others] = valuesOf(text, "workspace");
+  if (others.length) return "";
+  return value.startsWith('"') ? String(JSON.parse(value)) : value;
+}
+
 function valuesOf(text: string, key: string): string[] {
   const terms = splitTerms(text).filter((term) => term.text.startsWith(`${key}:`));
   return terms.flatMap((term) => term.text.slice(key.length + 1).split(",")).filter(Boolean);

@@ -2,14 +2,16 @@
 
 import { useState } from "preact/hooks";
 import type { Job } from "../../api/answers";
-import { send } from "../../api/client";
 import { FormDialog } from "../../parts/dialog";
+import type { Undoable } from "../experiments/undo";
+import { changeJob } from "./change_job";
 
 interface Props {
   job: Job;
   jobs: Job[];
   pools: string[];
-  onDone: () => Promise<void>;
+  /** Called after the change, with how to undo it if that is possible. */
+  onDone: (undoable?: Undoable) => Promise<void>;
   onClose: () => void;
 }
 
@@ -23,7 +25,9 @@ const TITLES: Record<Kind, string> = {
   resource_pool: "Pool",
 };
 
-export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
+export function ManageJob({ job: present, jobs, pools, onDone, onClose }: Props) {
+  // The fields show the job as it was when the window opened, and so the change is of that job.
+  const [job] = useState(present);
   const others = jobs.filter(({ job_id: id }) => id !== job.job_id);
   const kinds = possibleChanges(job, others, pools);
   const [kind, setKind] = useState<Kind>(kinds[0] ?? "resource_pool");
@@ -36,9 +40,9 @@ export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
 
   async function submit(): Promise<void> {
     const isNumber = kind === "priority" || kind === "weight";
-    const body = { [kind]: isNumber ? Number(value) : value };
-    await send("patch", "/api/v1/jobs/{job_id}", { path: { job_id: job.job_id }, body });
-    await onDone();
+    const neighbour = isMove(kind) ? others.find(({ job_id: id }) => id === value) : undefined;
+    const change = { [kind]: isNumber ? Number(value) : value, ...(neighbour && { neighbour_revision: neighbour.revision }) };
+    await onDone(await changeJob(job, change));
   }
 
   return (
@@ -67,6 +71,10 @@ export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
         )}
     </FormDialog>
   );
+}
+
+function isMove(kind: Kind): boolean {
+  return kind === "ahead_of" || kind === "behind_of";
 }
 
 /** The changes that have an effect with the scheduler of the pool. */
