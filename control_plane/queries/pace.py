@@ -75,7 +75,8 @@ def describe_pace(services: Services, experiment_id: int) -> Pace:
     micros = sum(_cost_micros(meter, services.now_ms()) for meter in meters)
     cost = micros / MICROS_PER_DOLLAR if micros else None
     missing, seconds = "", None
-    if state.time_metric or state.is_open_ended:
+    measures_training = not state.time_metric and not state.is_open_ended
+    if not measures_training:
         missing = "the lengths of the search do not measure training"
     elif not trials:
         missing = "no trial has reported any training"
@@ -90,7 +91,7 @@ def describe_pace(services: Services, experiment_id: int) -> Pace:
         units=units,
         cost=cost,
         seconds_per_unit=seconds,
-        cost_per_unit=None if cost is None or missing else cost / units,
+        cost_per_unit=cost / units if cost is not None and measures_training else None,
         missing=missing,
     )
 

@@ -174,18 +174,31 @@ def estimate_fork(client: Requester, preview: ForkPreview, pace: Pace) -> ForkEs
     if not simulated and search["estimate_missing"]:
         notes.append(f"the time is not known: {search['estimate_missing']}")
     is_comparable = pace["unit"] == search["unit"]
-    is_timed = bool(simulated and pace["seconds_per_unit"] and is_comparable)
+    seconds = _expected_seconds(simulated, pace) if simulated and is_comparable else None
     is_priced = pace["cost_per_unit"] is not None and is_comparable
     return ForkEstimate(
         trials=search["trials"],
         units=units,
         unit=search["unit"],
         slots=slots,
-        seconds=simulated["makespan_seconds"] if is_timed else None,
+        seconds=seconds,
         cost=units * (pace["cost_per_unit"] or 0.0) if is_priced else None,
         notes=notes,
         pace=pace,
     )
+
+
+def _expected_seconds(simulated: Mapping[str, Any], pace: Pace) -> float | None:
+    """Return the duration of a simulated search at the measured pace. Return None without a pace.
+
+    The simulation varies the speed of trials. The duration is scaled so that the time of all slots
+    is that of the measured pace.
+    """
+    if not pace["seconds_per_unit"] or not simulated["slot_seconds"]:
+        return None
+    measured = simulated["units"] * pace["seconds_per_unit"] * simulated["slots_per_trial"]
+    seconds: float = simulated["makespan_seconds"] * measured / simulated["slot_seconds"]
+    return seconds
 
 
 def _notes(preview: ForkPreview, pace: Pace, unit: str) -> list[str]:

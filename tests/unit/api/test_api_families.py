@@ -7,7 +7,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState, forks_partition
-from control_plane.actors.messages.experiment import CollectionEnded
+from control_plane.actors.messages.experiment import CollectionEnded, TrialMetered
 from control_plane.queries import family
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -202,6 +202,23 @@ def test_pace_is_measured_between_reports(cluster: Cluster) -> None:
     assert (shown["trials"], shown["units"], shown["slots_per_trial"]) == (2, 12, 1)
     # The machine has no price.
     assert (shown["cost"], shown["cost_per_unit"]) == (None, None)
+
+
+def test_pace_has_the_cost_of_released_and_held_slots(cluster: Cluster) -> None:
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
+    for allocation in agent.take_work():
+        agent.report(allocation, metrics(6, "validation", loss=0.5))
+    now_ms = cluster.clock.ms
+    released = TrialMetered(0, 1, 3_000_000, 0, 0, holds_slots=False)
+    # $2 per hour for half an hour.
+    held = TrialMetered(1, 1, 0, 2_000_000, now_ms - 1_800_000, holds_slots=True)
+    for message in (released, held):
+        cluster.services.engine.execute_command(addresses.experiment(1), message)
+    shown = cluster.get("/experiments/1/pace").json
+    # Both trials have trained 6 batches.
+    assert (shown["units"], shown["cost"]) == (12, 4.0)
+    assert shown["cost_per_unit"] == pytest.approx(4 / 12)
 
 
 @pytest.mark.parametrize("path", ["family", "pace"])

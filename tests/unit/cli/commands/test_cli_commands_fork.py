@@ -85,7 +85,8 @@ def test_diff_creates_nothing(original: FakeCluster, detcloud: Detcloud) -> None
     assert (done.code, done.out, done.err) == (0, DIFF + ESTIMATE, "")
     shown = json.loads(detcloud("experiment", "fork", "1", "--diff", "--json", *OVERRIDES).out)
     assert (shown["experiment_id"], shown["diff"]) == (1, DIFF)
-    assert (shown["estimate"]["seconds"], shown["estimate"]["cost"]) == (100.0, 2.0)
+    assert shown["estimate"]["cost"] == 2.0
+    assert shown["estimate"]["seconds"] == pytest.approx(100.0)
     assert shown["after"]["max_restarts"] == 2
     assert len(original.experiments) == 1
 
@@ -214,7 +215,8 @@ def test_client_forks_with_other_code(original: FakeCluster, model_dir: Path) ->
         preview = experiment.preview_fork(["hyperparameters.lr=0.01", "max_restarts=2"])
         assert preview.diff() == DIFF
         estimate = experiment.estimate_fork(preview)
-        assert (estimate.seconds, estimate.cost, estimate.notes) == (100.0, 2.0, [])
+        assert (estimate.cost, estimate.notes) == (2.0, [])
+        assert estimate.seconds == pytest.approx(100.0)
         fork = experiment.fork(["max_restarts=2"], model_dir=model_dir, paused=True)
         assert (fork.id, fork.forked_from, fork.state) == (2, 1, "PAUSED")
         assert fork.code_sha256 != experiment.code_sha256

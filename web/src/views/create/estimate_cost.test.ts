@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { measuredCost, slotCost, unitText } from "./estimate_cost";
+import { atPace, measuredCost, slotCost, unitText } from "./estimate_cost";
 
 test("slot-time costs what the cheapest slots do", () => {
   // Two hours at 3 dollars.
@@ -18,4 +18,11 @@ test("the measured cost is of the same unit", () => {
   expect(measuredCost(10, "batches", { ...pace, cost_per_unit: null })).toBeNull();
   expect(measuredCost(10, "batches", null)).toBeNull();
   expect([unitText("batches"), unitText("rounds")]).toEqual(["batch", "rounds"]);
+});
+
+test("an estimate at the measured pace takes the measured time of all slots", () => {
+  const estimate = { units: 100, slots_per_trial: 2, slot_seconds: 80, makespan_seconds: 40, slots: 2 };
+  // 100 units of 0.5 s on 2 slots each are 100 slot-seconds, 1.25 times as many as simulated.
+  expect(atPace(estimate, 0.5)).toEqual({ ...estimate, slot_seconds: 100, makespan_seconds: 50 });
+  expect(atPace({ ...estimate, slot_seconds: 0 }, 0.5).makespan_seconds).toBe(40);
 });

@@ -23,6 +23,23 @@ export function measuredCost(units: number, unit: string, pace: Measured | null)
   return pace && pace.cost_per_unit !== null && pace.unit === unit ? units * pace.cost_per_unit : null;
 }
 
+interface Simulated {
+  units: number;
+  slots_per_trial: number;
+  slot_seconds: number;
+  makespan_seconds: number;
+}
+
+/**
+ * An estimate in which all trials have the measured pace. The simulation varies the speed of trials, which is
+ * a guess about other hyperparameters; the whole time of the slots is measured.
+ */
+export function atPace<E extends Simulated>(estimate: E, secondsPerUnit: number): E {
+  const slotSeconds = estimate.units * secondsPerUnit * estimate.slots_per_trial;
+  if (!estimate.slot_seconds) return estimate;
+  return { ...estimate, slot_seconds: slotSeconds, makespan_seconds: (estimate.makespan_seconds * slotSeconds) / estimate.slot_seconds };
+}
+
 const UNITS: Record<string, string> = { batches: "batch", records: "record", epochs: "epoch", steps: "step" };
 
 /** The name of one of a unit of length: `batch` for `batches`. */

@@ -5,7 +5,7 @@ import { get, send, type Schemas } from "../../api/client";
 import { countText, dollarsText, durationText, messageOf, numberText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
-import { measuredCost, slotCost, unitText } from "./estimate_cost";
+import { atPace, measuredCost, slotCost, unitText } from "./estimate_cost";
 
 interface Found {
   config: string;
@@ -37,7 +37,10 @@ export function PreviewPart({ config, pool, pace }: Props) {
     try {
       const whole = await get("/api/v1/resource-pools/{resource_pool}", { path: { resource_pool: pool! } });
       const body = { config, slots: Number(slots) || whole.slots || 1, seconds_per_unit: Number(seconds) };
-      setFound({ config, pool: whole, preview: await send("post", "/api/v1/search-previews", { body }) });
+      const preview = await send("post", "/api/v1/search-previews", { body });
+      const isMeasured = pace?.unit === preview.unit && seconds === measured && preview.estimate;
+      const estimate = isMeasured ? atPace(preview.estimate!, Number(seconds)) : preview.estimate;
+      setFound({ config, pool: whole, preview: { ...preview, estimate } });
     } catch (failure) {
       setFound(null);
       setError(messageOf(failure));
