@@ -20,6 +20,8 @@ const VIEWS = [["cells", "cells"], ["contours", "contours and points"], ["ranks"
 
 interface Props {
   names: string[];
+  /** The names on a logarithmic scale. */
+  logs: readonly string[];
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
@@ -27,7 +29,7 @@ interface Props {
   place: string;
 }
 
-export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }: Props) {
+export function HeatMapPart({ names, logs, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   const setQuery = useSetQuery();
   const source = useContext(ChartSourceContext);
@@ -36,7 +38,7 @@ export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }:
   const others = names.filter((name) => name !== x);
   const y = others.find((name) => name === query.get("y")) ?? others[0]!;
   const view = VIEWS.find(([key]) => key === query.get("plane"))?.[0] ?? "cells";
-  const shown = { x, y, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
+  const shown = { x, y, isLog: { x: logs.includes(x), y: logs.includes(y) }, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
   return (
     <section aria-label="two hyperparameters">
       <h2>Interaction</h2>
@@ -67,9 +69,9 @@ function NameChoice(props: { label: string; names: string[]; value: string; onCh
   );
 }
 
-function CellsPlane({ x, y, measured, metric, smallerIsBetter, place }: PlaneProps) {
+function CellsPlane({ x, y, isLog, measured, metric, smallerIsBetter, place }: PlaneProps) {
   const points = measured.map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
-  const { columns, rows, cells } = heatCells(points, valueText);
+  const { columns, rows, cells } = heatCells(points, valueText, isLog);
   const single = cells.filter(({ points: own }) => own.length === 1).length;
   const label = `${metric} by ${x} and ${y}`;
   const facts = { x, y, metric, columns, rows, smallerIsBetter };

@@ -17,6 +17,8 @@ const COMPARED_MAX = 50;
 
 interface Props {
   names: string[];
+  /** The names on a logarithmic scale. */
+  logs: readonly string[];
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
@@ -24,12 +26,12 @@ interface Props {
   place: string;
 }
 
-export function ParallelPart({ names, measured, metric, smallerIsBetter, place }: Props) {
+export function ParallelPart({ names, logs, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   const setQuery = useSetQuery();
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
-  const axes = all.map((_, n) => axisPlaces(values.map((row) => row[n])));
+  const axes = all.map((name, n) => axisPlaces(values.map((row) => row[n]), n < names.length && logs.includes(name)));
   const coloured = Math.max(0, all.indexOf(query.get("colour") ?? metric));
   const places = ranks(measured.map((one) => (smallerIsBetter ? -one.metric : one.metric)));
   const rows = measured.map((one, n): Row => ({
