@@ -52,3 +52,8 @@ test("an axis has the texts of its ends, and of round numbers between them", () 
   expect(texts(axisPlaces(["adam", "sgd"]))).toEqual(["adam", "sgd"]);
   expect(texts(axisPlaces([7, 7]))).toEqual(["7"]);
 });
+
+test("an axis of few repeated numbers has no texts of other numbers", () => {
+  const axis = axisPlaces([8, 32, 16, 8]);
+  expect(axisTexts(axis, 4, 14).map(({ text }) => text)).toEqual(["8", "32", "16"]);
+});

@@ -7,6 +7,8 @@ export interface Axis {
   isLog: boolean;
   /** The values that are written beside it: of numbers the least and the greatest, else all. */
   ends: unknown[];
+  /** Numbers between the ends that are the only ones there, such as those of a choice of sizes. */
+  choices?: number[];
   /** The place (0..1) of a value; null for one that the axis does not have. */
   place: (value: unknown) => number | null;
   /** The value at a place: of what is no number the nearest one. */
@@ -47,6 +49,8 @@ export interface PlacedText {
   place: number;
 }
 
+// A choice has at most as many numbers.
+const CHOICES_MAX = 8;
 // Nearer to an end, a text would run into that of the end.
 const TICK_ROOM = 0.1;
 
@@ -58,7 +62,8 @@ export function axisTexts(axis: Axis, count: number, characters: number): Placed
   }));
   const [low, high] = axis.ends;
   if (axis.ends.length !== 2 || typeof low !== "number" || typeof high !== "number") return ends;
-  const inner = axisTicks(axis.isLog ? "log" : "number", low, high, count).map(({ at, text }) => ({ text, place: axis.place(at) ?? 0 }));
+  const between = axis.choices?.map((at) => ({ at, text: numberText(at) })) ?? axisTicks(axis.isLog ? "log" : "number", low, high, count);
+  const inner = between.map(({ at, text }) => ({ text, place: axis.place(at) ?? 0 }));
   return [...ends, ...inner.filter(({ place }) => place > TICK_ROOM && place < 1 - TICK_ROOM)];
 }
 
@@ -67,9 +72,11 @@ function numberAxis(values: number[], isDeclaredLog: boolean): Axis {
   const isLog = low > 0 && (isDeclaredLog || high >= 100 * low);
   const scale = isLog ? Math.log : (value: number) => value;
   const size = scale(high) - scale(low);
+  const choices = choicesOf(values);
   return {
     isLog,
     ends: [...new Set([low, high])],
+    ...(choices && { choices }),
     place: (value) => {
       if (typeof value !== "number") return null;
       // What is below all values of a logarithmic axis may have no logarithm.
@@ -78,4 +85,10 @@ function numberAxis(values: number[], isDeclaredLog: boolean): Axis {
     },
     value: (place) => (isLog ? low * (high / low) ** place : low + place * (high - low)),
   };
+}
+
+/** The numbers in order, if they are few and not all different; else null. */
+export function choicesOf(values: readonly number[]): number[] | null {
+  const distinct = [...new Set(values)];
+  return distinct.length <= CHOICES_MAX && distinct.length < values.length ? distinct.sort((a, b) => a - b) : null;
 }

@@ -75,7 +75,7 @@ export function ParallelPart({ names, logs, measured, metric, smallerIsBetter, p
       </details>
       <details open={ranges.some(Boolean)}>
         <summary>Trials within the limits</summary>
-        <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric)} />
+        <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric, measured)} />
       </details>
     </section>
   );
@@ -109,13 +109,14 @@ function RangeFields({ name, axis, range, onRange }: RangeProps) {
   );
 }
 
-function keptColumns(names: string[], metric: string): Column<Measured>[] {
+function keptColumns(names: string[], metric: string, measured: Measured[]): Column<Measured>[] {
   return [
     { key: "trial", title: "Trial", isNumber: true, show: ({ id }) => <a href={href("trials", id)}>{id}</a>, value: ({ id }) => id },
     { key: "metric", title: metric, isNumber: true, show: (one) => numberText(one.metric), value: (one) => one.metric },
     ...names.map((name): Column<Measured> => ({
       key: `hparams.${name}`,
       title: name,
+      isNumber: measured.every(({ hparams }) => !(name in hparams) || typeof hparams[name] === "number"),
       show: ({ hparams }) => (name in hparams ? valueText(hparams[name]) : "–"),
       value: ({ hparams }) => (typeof hparams[name] === "number" ? (hparams[name] as number) : name in hparams ? valueText(hparams[name]) : null),
     })),
