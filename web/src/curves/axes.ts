@@ -87,8 +87,8 @@ function numberAxis(values: number[], isDeclaredLog: boolean): Axis {
   };
 }
 
-/** The numbers in order, if they are few and not all different; else null. */
+/** The numbers in order, if they are few and each occurs twice on average; else null. */
 export function choicesOf(values: readonly number[]): number[] | null {
   const distinct = [...new Set(values)];
-  return distinct.length <= CHOICES_MAX && distinct.length < values.length ? distinct.sort((a, b) => a - b) : null;
+  return distinct.length <= CHOICES_MAX && 2 * distinct.length <= values.length ? distinct.sort((a, b) => a - b) : null;
 }
