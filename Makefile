@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes cuda tour check test docs references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots tasks demo demo-processes cuda tour check test docs references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,7 @@ EMULATORS := $(VENV)-ministack/.stamp
 AZURITE := $(VENV)-azurite/.stamp
 FUNCTIONS := $(VENV)-functions/.stamp
 HADOOP := $(VENV)-hadoop/.stamp
+DASHBOARD := $(VENV)-dashboard/.stamp
 PAGE := $(VENV)/.stamp-page
 DOCS := $(VENV)/.stamp-docs
 PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o -type f -not -name '*.pyc' -print)
@@ -60,6 +61,7 @@ help:
 	@echo "make references  generate the documents that are made from the code: configurations, the command line and stored rows"
 	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
+	@echo "make tasks      do twelve tasks of a researcher on the web page and in Optuna's dashboard, and count clicks; needs Chromium"
 	@echo "make clean      remove the files that other targets made, but not $(VENV); distclean also removes $(VENV)"
 
 setup: $(SETUP)
@@ -136,6 +138,15 @@ changelog: $(CORE)
 
 screenshots: $(SETUP)
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
+
+# The peer of the web page, apart from our packages.
+$(DASHBOARD):
+	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)-dashboard
+	$(VENV)-dashboard/bin/python -m pip install --quiet --no-compile optuna-dashboard==0.21.0
+	@touch $@
+
+tasks: $(SETUP) $(DASHBOARD)
+	$(BIN)/python -m tests.end_to_end.tasks --dashboard $(VENV)-dashboard/bin/optuna-dashboard
 
 $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
@@ -229,4 +240,4 @@ clean:
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV)-ministack $(VENV)-azurite $(VENV)-functions $(VENV)-hadoop
+	rm -rf $(VENV) $(VENV)-ministack $(VENV)-azurite $(VENV)-functions $(VENV)-hadoop $(VENV)-dashboard

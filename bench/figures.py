@@ -85,6 +85,7 @@ class Scale:
     page_experiments: int = 10_000
     page_log_lines: int = 1_000_000
     page_models: int = 10_000
+    page_media_steps: int = 50
     page_curves: int = 200
     page_points: int = 10_000
     page_idle_minutes: int = 5
@@ -150,6 +151,7 @@ QUICK = Scale(
     page_experiments=30,
     page_log_lines=2_000,
     page_models=40,
+    page_media_steps=3,
     page_curves=5,
     page_points=200,
     page_idle_minutes=1,

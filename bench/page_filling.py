@@ -1,6 +1,7 @@
 """A long-used cluster for the figures of the web page.
 
-In addition to the data of `bench.reading`, the cluster has a queue, machines, a log and models.
+In addition to the data of `bench.reading`, the cluster has a queue, machines, a log, media and
+models.
 """
 
 from dataclasses import replace
@@ -8,6 +9,7 @@ from uuid import uuid4
 
 from bench.figures import Scale, progress
 from bench.filling import services_to_fill
+from bench.media_filling import write_media
 from bench.reading import FilledTable, fill
 from bench.serving import USER
 from control_plane.access.principals import Principal, Role
@@ -25,6 +27,7 @@ from control_plane.usecases.submission import (
     check_submission,
     submit_experiment,
 )
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from local_cluster.embedded_cluster import POOL
 from local_cluster.home import HomeFolder
 
@@ -46,6 +49,7 @@ def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
         filled = fill(home, scale.reading_trials, scale.reading_values)
     with services_to_fill(home) as services:
         _fill_views(services, filled, scale)
+    _fill_media(home, filled, scale.page_media_steps)
     with progress(f"{scale.page_experiments:,} experiments in the queue"):
         _fill_queue(home, filled.code, scale.page_experiments)
     return filled
@@ -65,6 +69,13 @@ def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
             slots = ((0, "cuda", f"GPU-{number}", "GPU"),)
             services.agents.enrol(f"agent-{number:04d}", POOL, slots, "1")
     services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
+
+
+def _fill_media(home: HomeFolder, filled: FilledTable, steps: int) -> None:
+    """Write media of the long trial, which is in the experiment after the one of many trials."""
+    events = home.checkpoints / TENSORBOARD_FOLDER / str(filled.experiment + 1)
+    with progress(f"media of {steps} steps"):
+        write_media(events / str(filled.long_trial), steps)
 
 
 def _fill_queue(home: HomeFolder, code: str, count: int) -> None:

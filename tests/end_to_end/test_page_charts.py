@@ -145,6 +145,30 @@ def test_search_of_single_values_starts_with_its_optimization_history(
     browser.wait_for_text("On the front:")
 
 
+def test_keys_lead_through_the_optimization_history(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    numbers = sorted(int(trial["id"]) for trial in laptop.json("trial", "list", 2))
+    browser.go("experiments/2?picture=history", "tiny")
+    points = window.get_by_role("slider", name="points of optimization history of experiment 2")
+    points.focus()
+    for _ in range(2):
+        points.press("ArrowRight")
+    window.locator(".tip strong", has_text=f"trial {numbers[1]}").wait_for()
+    # A screen reader reads the same.
+    assert str(points.get_attribute("aria-valuetext")).startswith(f"trial {numbers[1]}, loss ")
+    points.press("End")
+    wait_until(lambda: points.get_attribute("aria-valuenow") == "5")
+    points.press("Enter")
+    browser.see(f"Trial {numbers[-1]}")
+
+
+def test_axis_of_a_logarithmic_search_is_logarithmic(browser: Browser) -> None:
+    browser.go("experiments/2/hyperparameters", "tiny")
+    together = browser.window.get_by_role("region", name="hyperparameters together")
+    together.get_by_text("lr (log)", exact=True).wait_for()
+    assert together.get_by_text("x (log)", exact=True).count() == 0
+
+
 def test_experiments_are_compared_with_all_their_trials(browser: Browser) -> None:
     window = browser.window
     browser.go("compare?experiments=1,2", "Compare")

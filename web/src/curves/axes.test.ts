@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { axisPlaces, isWithin } from "./axes";
+import { axisPlaces, axisTexts, isWithin } from "./axes";
 
 test("numbers lie by their size", () => {
   const axis = axisPlaces([2, 4, 3]);
@@ -34,4 +34,26 @@ test("a place of an axis is a value again, and a part of it has what lies betwee
   const words = axisPlaces(["a", "b", "c"]);
   expect([words.value(0.1), words.value(0.6), words.value(2)]).toEqual(["a", "b", "c"]);
   expect(["a", "b", "c", undefined].map((value) => isWithin(words, ["b", "c"], value))).toEqual([false, true, true, false]);
+});
+
+test("a declared logarithmic scale needs no two decades, but positive numbers", () => {
+  const axis = axisPlaces([0.001, 0.004], true);
+  expect(axis.isLog).toBe(true);
+  // Twice the least of values whose greatest is four times the least is halfway.
+  expect(axis.place(0.002)).toBeCloseTo(0.5, 12);
+  expect(axisPlaces([0, 4], true).isLog).toBe(false);
+});
+
+test("an axis has the texts of its ends, and of round numbers between them", () => {
+  const texts = (axis: ReturnType<typeof axisPlaces>) => axisTexts(axis, 4, 14).map(({ text }) => text);
+  expect(texts(axisPlaces([0.0012, 0.97]))).toEqual(["0.0012", "0.97", "0.01", "0.1"]);
+  // 1 and 3 are too near to the ends.
+  expect(texts(axisPlaces([0.95, 3.05]))).toEqual(["0.95", "3.05", "2"]);
+  expect(texts(axisPlaces(["adam", "sgd"]))).toEqual(["adam", "sgd"]);
+  expect(texts(axisPlaces([7, 7]))).toEqual(["7"]);
+});
+
+test("an axis of few repeated numbers has no texts of other numbers", () => {
+  const axis = axisPlaces([8, 32, 16, 8, 8, 16]);
+  expect(axisTexts(axis, 4, 14).map(({ text }) => text)).toEqual(["8", "32", "16"]);
 });

@@ -8,14 +8,16 @@ import { useThemeChanges } from "../shell/theme";
 import { readColours } from "./chart_colours";
 import { ChartFrame, useFullScreen } from "./chart_frame";
 import { LINE_WIDTH, plotOptions, seriesOf, type Drawing } from "./chart_options";
-import { ChartTip, type Pointed } from "./chart_tip";
+import { ChartTip, pointedText, type Pointed } from "./chart_tip";
 import { columnName, layersOf, type Curve } from "./curve";
 import { curvePicture, type Explanation } from "./curve_picture";
 import { CurveLegend, CurveTable } from "./curve_legend";
 import { doInTurn } from "./in_turn";
 import { joinCurves, type Columns } from "./joining";
-import { nearestPoint } from "./nearest_point";
 import type { Picture } from "./picture";
+import { pointAfterKey, reachedPoints } from "./point_keys";
+import { PointSlider } from "./point_slider";
+import { findKeyed, findPointed, keepSame, pointAt, shownPart, type KeyedPoint } from "./pointed";
 import { curvesCsv } from "./save_chart";
 import { timeRange, X_TITLES, type XUnit } from "./x_axis";
 
@@ -37,8 +39,6 @@ interface Props extends Explanation {
 }
 
 const HEIGHT = 300;
-// How near a curve the pointer has to be, in pixels.
-const NEAR = 22;
 // Pixels of a full screen that the frame and the legend take.
 const FULL_REST = 230;
 
@@ -75,12 +75,15 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [pointed, setPointed] = useState<Pointed | null>(null);
   const [index, setIndex] = useState<number | null>(null);
+  // The point that keys have led to. It stays while values change, until the pointer moves.
+  const keyed = useRef<KeyedPoint | null>(null);
   const theme = useThemeChanges();
   const isFull = useFullScreen();
   const height = isFull ? Math.max(HEIGHT, innerHeight - FULL_REST) : ownHeight;
   const layers = useMemo(() => layersOf(curves), [curves]);
   // Points that each stand for a trial are all drawn.
-  const most = curves.some(({ kind }) => kind === "points") ? Infinity : undefined;
+  const hasPoints = curves.some(({ kind }) => kind === "points");
+  const most = hasPoints ? Infinity : undefined;
   const columns = useMemo(() => joinCurves(layers.map(({ points }) => points), most), [layers]);
   const data = useMemo(() => (isLog ? withoutNegatives(columns) : columns), [columns, isLog]);
   const shape = JSON.stringify([isLog, yLabel, xUnit, xTitle, curves.map(({ label: name, kind, paint, short, raw, band }) => [name, kind, paint, short, Boolean(raw), Boolean(band)])]);
@@ -96,8 +99,10 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
     const colours = readColours();
     const first = layers.length - curves.length;
     const onCursor = (made: uPlot) => {
-      setIndex(made.cursor.idx ?? null);
-      setPointed((before) => keepSame(before, findPointed(made, latest.current.curves, latest.current.hidden, first, xUnit)));
+      const shown = shownPart(made, latest.current.curves, latest.current.hidden, first, xUnit);
+      const near = keyed.current ? findKeyed(shown, keyed.current) : findPointed(shown);
+      setIndex(keyed.current ? near?.index ?? null : made.cursor.idx ?? null);
+      setPointed((before) => keepSame(before, near && pointAt(shown, near)));
     };
     const resize = () => plot.current?.setSize({ width: element.clientWidth, height: latest.current.height });
     const observer = new ResizeObserver(resize);
@@ -143,6 +148,24 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
     if (!next.delete(name)) next.add(name);
     setHidden(next);
   }
+  function moveByKey(event: KeyboardEvent): void {
+    if (event.key === "Enter" && pointed?.href) location.hash = pointed.href;
+    if (!plot.current || event.ctrlKey || event.metaKey || event.altKey) return;
+    const shown = shownPart(plot.current, curves, hidden, layers.length - curves.length, xUnit);
+    const { min = -Infinity, max = Infinity } = plot.current.scales["x"]!;
+    const current = keyed.current && findKeyed(shown, keyed.current);
+    const next = pointAfterKey(event.key, reachedPoints(shown.columns, shown.kinds, { min, max }), current);
+    if (!next) return;
+    event.preventDefault();
+    keyed.current = { curve: curves[next.curve]!.label, x: shown.columns[0][next.index]! };
+    setIndex(next.index);
+    setPointed(pointAt(shown, next));
+  }
+  function leaveKeys(): void {
+    if (!keyed.current) return;
+    keyed.current = null;
+    setPointed(null);
+  }
   function openPointed(event: MouseEvent): void {
     const isTouch = (event as PointerEvent).pointerType === "touch";
     // A finger has no way to point before it opens: its first tap shows the tip.
@@ -151,8 +174,9 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
 
   return (
     <>
-      <div class={`plot${pointed?.href ? " opens" : ""}`} onClick={openPointed}>
+      <div class={`plot${pointed?.href ? " opens" : ""}`} onClick={openPointed} onPointerMove={() => { keyed.current = null; }}>
         <div ref={place} role="img" aria-label={`${label}: ${curves.length} curves of ${yLabel}`} />
+        {hasPoints && <PointSlider label={label} curves={curves} pointed={pointed} text={pointed ? pointedText(pointed, yLabel, xTitle ?? X_TITLES[xUnit]) : ""} onKey={moveByKey} onLeave={leaveKeys} />}
         {pointed && <ChartTip pointed={pointed} yLabel={yLabel} xTitle={xTitle ?? X_TITLES[xUnit]} />}
       </div>
       <CurveLegend curves={curves} hidden={hidden} toggle={toggle} lit={lit} isDark={drawing.current?.colours.isDark ?? readColours().isDark}
@@ -160,37 +184,6 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
         onPoint={(n) => plot.current && lightCurve(plot.current, layers.length - curves.length, n)} />
     </>
   );
-}
-
-/** What the pointer is on; null beside all curves. */
-function findPointed(plot: uPlot, curves: readonly Curve[], hidden: ReadonlySet<string>, first: number, xUnit: XUnit): Pointed | null {
-  const { left = -1, top = -1, idx } = plot.cursor;
-  if (left < 0 || top < 0 || idx === null || idx === undefined) return null;
-  const columns = [plot.data[0], ...plot.data.slice(first + 1)] as unknown as Columns;
-  const kinds = curves.map(({ label, kind = "line" }) => (hidden.has(label) || kind === "steps" ? null : kind));
-  const toX = (x: number) => plot.valToPos(x, "x");
-  const toY = (y: number) => plot.valToPos(y, "y");
-  const near = nearestPoint(columns, kinds, { toX, toY, left, top }, idx, NEAR);
-  if (!near) return null;
-  const curve = curves[near.curve]!;
-  const [x, y] = [columns[0][near.index]!, columns[near.curve + 1]![near.index] as number];
-  const subject = curve.subjectAt ? curve.subjectAt(x) : { label: curve.label, href: curve.href, facts: curve.facts ?? [] };
-  return {
-    curve: near.curve, x, y, xUnit,
-    label: subject?.label ?? curve.label,
-    href: subject?.href,
-    facts: subject?.facts ?? [],
-    left: plot.bbox.left / devicePixelRatio + toX(x),
-    top: plot.bbox.top / devicePixelRatio + toY(y),
-    width: plot.width,
-    sinceMs: Date.now(),
-  };
-}
-
-/** The former value if it is the same point, so that nothing is drawn again. */
-function keepSame(before: Pointed | null, next: Pointed | null): Pointed | null {
-  const isSame = before && next && before.curve === next.curve && before.x === next.x && before.left === next.left && before.top === next.top;
-  return isSame ? before : next;
 }
 
 /** Draw one curve stronger and the others faintly; null draws all alike. */

@@ -53,6 +53,11 @@ export function ChartTip({ pointed, yLabel, xTitle }: Props) {
   );
 }
 
+/** The content of a tip as a sentence. */
+export function pointedText({ x, y, xUnit, label, facts }: Pointed, yLabel: string, xTitle: string): string {
+  return [label, `${yLabel} ${numberText(y)}`, `${xTitle} ${placeText(x, xUnit)}`, ...facts.slice(0, FACTS_MAX).map(([name, text]) => `${name} ${text}`)].join(", ");
+}
+
 /** A place of a horizontal axis as text. */
 export function placeText(x: number, unit: XUnit): string {
   if (unit === "time") return momentText(1000 * x);

@@ -34,3 +34,8 @@ test("there are at most 12 bins of numbers", () => {
   expect(cells.reduce((sum, { points: own }) => sum + own.length, 0)).toBe(1000);
   expect(cells.at(-1)!.column).toBe(11);
 });
+
+test("bins of a declared logarithmic scale are of one size by their exponents", () => {
+  const { columns, rows } = heatCells(points([[1, 1, 1], [4, 4, 1]]), String, { x: true });
+  expect([columns.label(0), rows.label(0)]).toEqual(["1 to 2", "1 to 2.5"]);
+});

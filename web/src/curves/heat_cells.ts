@@ -34,10 +34,11 @@ const BINS_MAX = 12;
 
 /**
  * The points by cells: of numbers so many bins of one size on the axis's scale that a point has
- * about a cell of its own (the root of their number, 2 to 12), of other values one bin each.
+ * about a cell of its own (the root of their number, 2 to 12), of other values one bin each. `isLog` has
+ * the axes whose numbers lie on a logarithmic scale.
  */
-export function heatCells(points: readonly PlanePoint[], text: (value: unknown) => string): HeatCells {
-  const [xs, ys] = [axisPlaces(points.map(({ x }) => x)), axisPlaces(points.map(({ y }) => y))];
+export function heatCells(points: readonly PlanePoint[], text: (value: unknown) => string, isLog: { x?: boolean; y?: boolean } = {}): HeatCells {
+  const [xs, ys] = [axisPlaces(points.map(({ x }) => x), isLog.x), axisPlaces(points.map(({ y }) => y), isLog.y)];
   const most = Math.max(2, Math.min(BINS_MAX, Math.round(Math.sqrt(points.length))));
   const [columns, rows] = [axisBins(xs, most, text), axisBins(ys, most, text)];
   const cells = new Map<string, HeatCell>();

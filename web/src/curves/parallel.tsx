@@ -4,8 +4,8 @@
  */
 
 import { useState } from "preact/hooks";
-import { numberText, valueText } from "../parts/format";
-import type { Axis, AxisRange } from "./axes";
+import { axisTexts, type Axis, type AxisRange } from "./axes";
+import { useWidth } from "./use_width";
 
 export interface Row {
   key: number;
@@ -28,7 +28,9 @@ interface Props {
   onRange: (axis: number, range: AxisRange | null) => void;
 }
 
-const [GAP, HEIGHT, TOP, BOTTOM, SIDE] = [190, 280, 30, 20, 95];
+const [GAP_MIN, GAP_MAX, HEIGHT, TOP, BOTTOM, SIDE] = [190, 420, 280, 30, 20, 95];
+// Round numbers beside an axis, and the length of all texts there.
+const [TICKS, TEXT_MAX] = [4, 14];
 // Lines of one colour are one path: thousands of elements would keep the page busy.
 export const BANDS = 12;
 const BRUSH = 26;
@@ -45,8 +47,11 @@ export function bandColour(band: number): string {
 export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Props) {
   const [drag, setDrag] = useState<{ axis: number; from: number; to: number } | null>(null);
   const [near, setNear] = useState<Row | null>(null);
-  const width = 2 * SIDE + GAP * (names.length - 1);
-  const toX = (n: number) => SIDE + n * GAP;
+  const [measured, ref] = useWidth(900);
+  // The axes take the width of the window, as far as lines between them can still be followed.
+  const gap = Math.min(GAP_MAX, Math.max(GAP_MIN, (measured - 2 - 2 * SIDE) / Math.max(1, names.length - 1)));
+  const width = 2 * SIDE + gap * (names.length - 1);
+  const toX = (n: number) => SIDE + n * gap;
   const toY = (place: number) => HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
   const toPlace = (y: number) => Math.min(1, Math.max(0, (HEIGHT - BOTTOM - y) / (HEIGHT - TOP - BOTTOM)));
   const pathOf = (row: Row) => {
@@ -80,8 +85,8 @@ export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Pr
     else setNear(nearestRow(offsetX, offsetY));
   }
   function nearestRow(x: number, y: number): Row | null {
-    const left = Math.max(0, Math.min(axes.length - 2, Math.floor((x - SIDE) / GAP)));
-    const along = (x - toX(left)) / GAP;
+    const left = Math.max(0, Math.min(axes.length - 2, Math.floor((x - SIDE) / gap)));
+    const along = (x - toX(left)) / gap;
     let found: Row | null = null;
     let least = NEAR;
     for (const row of rows) {
@@ -102,7 +107,7 @@ export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Pr
 
   return (
     <>
-      <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+      <div class="scroll" role="region" aria-label={label} tabIndex={0} ref={ref}>
         <svg class="parallel" width={width} height={HEIGHT} role="img" aria-label={`${label}: ${kept.size} of ${rows.length} trials`}
           onPointerMove={point} onPointerUp={endDrag} onPointerCancel={() => setDrag(null)} onPointerLeave={() => setNear(null)}
           onClick={(event) => { if (near && !(event.target as Element).classList.contains("brush")) location.hash = near.href; }}>
@@ -116,7 +121,7 @@ export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Pr
                 <line x1={toX(n)} x2={toX(n)} y1={TOP} y2={HEIGHT - BOTTOM} class="axis" />
                 {range && <rect class="range" x={toX(n) - 8} width={16} y={range[0]} height={Math.max(2, range[1] - range[0])} />}
                 <text x={toX(n)} y={14} text-anchor="middle">{names[n]!.slice(0, 22)}{axis.isLog ? " (log)" : ""}</text>
-                {axisTicks(axis).map(({ text, place }) => <text key={text} x={toX(n) + 10} y={toY(place) + 4}>{text}</text>)}
+                {axisTexts(axis, TICKS, TEXT_MAX).map(({ text, place }) => <text key={`${text} ${place}`} x={toX(n) + 10} y={toY(place) + 4}>{text}</text>)}
                 <rect class="brush" x={toX(n) - BRUSH / 2} width={BRUSH} y={TOP - 8} height={HEIGHT - TOP - BOTTOM + 16}
                   data-axis={names[n]} onPointerDown={(event) => startDrag(event, n)} />
               </g>
@@ -127,11 +132,4 @@ export function Parallel({ label, names, axes, rows, kept, ranges, onRange }: Pr
       <p class="quiet" aria-hidden="true">{near ? near.label : "Drag along an axis to limit it, and click the axis to clear the limits. Hover a line to see its trial; click to open the trial."}</p>
     </>
   );
-}
-
-function axisTicks(axis: Axis): { text: string; place: number }[] {
-  return axis.ends.map((value) => ({
-    text: (typeof value === "number" ? numberText(value) : valueText(value)).slice(0, 14),
-    place: axis.place(value) ?? 0,
-  }));
 }

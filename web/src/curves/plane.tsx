@@ -3,8 +3,7 @@
  * are links, as in `Scatter`.
  */
 
-import { numberText, valueText } from "../parts/format";
-import type { Axis } from "./axes";
+import { axisTexts, type Axis } from "./axes";
 import { BANDS, bandColour } from "./parallel";
 import { SURFACE_SIZE } from "./surface";
 
@@ -31,7 +30,8 @@ interface Props {
 }
 
 const LINKS_MAX = 150;
-const TICKS_MAX = 12;
+// Values beside an axis, round numbers beside it, and the length of all texts there.
+const [VALUES_MAX, TICKS, TEXT_MAX] = [12, 5, 16];
 const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT] = [640, 440, 110, 26, 50, 16];
 
 export function Plane({ label, xLabel, yLabel, xAxis, yAxis, dots, surface }: Props) {
@@ -51,8 +51,8 @@ export function Plane({ label, xLabel, yLabel, xAxis, yAxis, dots, surface }: Pr
       {surface && <Contours surface={surface} toX={toX} toY={toY} />}
       <g aria-hidden="true">
         <path class="axis" d={`M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}`} />
-        {ticks(xAxis).map(({ text, place }) => <text key={text} x={toX(place)} y={HEIGHT - BOTTOM + 16} text-anchor={place < 0.05 ? "start" : place > 0.95 ? "end" : "middle"}>{text}</text>)}
-        {ticks(yAxis).map(({ text, place }) => <text key={text} x={LEFT - 6} y={toY(place) + 4} text-anchor="end">{text}</text>)}
+        {axisTexts(xAxis, TICKS, TEXT_MAX).slice(0, VALUES_MAX).map(({ text, place }) => <text key={`${text} ${place}`} x={toX(place)} y={HEIGHT - BOTTOM + 16} text-anchor={place < 0.05 ? "start" : place > 0.95 ? "end" : "middle"}>{text}</text>)}
+        {axisTexts(yAxis, TICKS, TEXT_MAX).slice(0, VALUES_MAX).map(({ text, place }) => <text key={`${text} ${place}`} x={LEFT - 6} y={toY(place) + 4} text-anchor="end">{text}</text>)}
         <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 8} text-anchor="middle">{xLabel.slice(0, 60)}{xAxis.isLog ? " (log)" : ""}</text>
         <text x={4} y={14}>{yLabel.slice(0, 60)}{yAxis.isLog ? " (log)" : ""}</text>
       </g>
@@ -86,11 +86,4 @@ function Contours({ surface, toX, toY }: { surface: (number | null)[]; toX: (pla
 
 function bandOf(quality: number): number {
   return Math.min(BANDS - 1, Math.max(0, Math.floor(quality * BANDS)));
-}
-
-function ticks(axis: Axis): { text: string; place: number }[] {
-  return axis.ends.slice(0, TICKS_MAX).map((value) => ({
-    text: (typeof value === "number" ? numberText(value) : valueText(value)).slice(0, 16),
-    place: axis.place(value) ?? 0,
-  }));
 }

@@ -4,6 +4,8 @@
  */
 
 import { numberText } from "../parts/format";
+import { choicesOf } from "./axes";
+import { axisTicks } from "./ticks";
 
 export interface Dot {
   key: number;
@@ -25,32 +27,35 @@ interface Props {
 }
 
 const LINKS_MAX = 150;
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 260, 72, 36];
+const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [420, 270, 72, 28, 36];
 // Texts that are nearer to an end of the axis begin or end at their place, so that none is cut off.
 const EDGE = 40;
+// Pixels from an end of the axis in which no other text has room.
+const [ROOM_X, ROOM_Y] = [80, 16];
+const TICKS = 4;
 
 export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
   const scaleX = isLogX ? Math.log10 : (value: number) => value;
   const xs = dots.map(({ x }) => scaleX(x));
   const ys = dots.map(({ y }) => y);
-  const [toX, toY] = [axis(xs, LEFT, WIDTH - 12), axis(ys, HEIGHT - BOTTOM, 12)];
+  const [toX, toY] = [axis(xs, LEFT, WIDTH - 12), axis(ys, HEIGHT - BOTTOM - 8, TOP)];
   const xTicks = ticks
     ? ticks.map((text, x) => ({ text, at: toX(x) }))
-    : ends(dots.map(({ x }) => x)).map((x) => ({ text: numberText(x), at: toX(scaleX(x)) }));
+    : marks(dots.map(({ x }) => x), isLogX, (x) => toX(scaleX(x)), ROOM_X);
   const isFew = dots.length <= LINKS_MAX;
   const [linked, plain] = [dots.filter(({ isBest }) => isFew || isBest), isFew ? [] : dots.filter(({ isBest }) => !isBest)];
   return (
     <svg class="scatter" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={label}>
       <line x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH} y2={HEIGHT - BOTTOM} class="axis" />
-      <line x1={LEFT} y1={0} x2={LEFT} y2={HEIGHT - BOTTOM} class="axis" />
+      <line x1={LEFT} y1={TOP - 10} x2={LEFT} y2={HEIGHT - BOTTOM} class="axis" />
       {xTicks.map(({ text, at }) => (
         <text key={text} x={at} y={HEIGHT - BOTTOM + 14} text-anchor={at <= LEFT + EDGE ? "start" : at >= WIDTH - EDGE ? "end" : "middle"}>{text.slice(0, 16)}</text>
       ))}
-      {ends(ys).map((y) => (
-        <text key={y} x={LEFT - 4} y={toY(y) + 4} text-anchor="end">{numberText(y)}</text>
+      {marks(ys, false, toY, ROOM_Y).map(({ text, at }) => (
+        <text key={text} x={LEFT - 4} y={at + 4} text-anchor="end">{text}</text>
       ))}
       <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 4} text-anchor="middle">{xLabel.slice(0, 60)}{isLogX ? " (log)" : ""}</text>
-      <text x={LEFT + 8} y={12}>{yLabel.slice(0, 60)}</text>
+      <text x={4} y={12}>{yLabel.slice(0, 60)}</text>
       {plain.length > 0 && <path class="dots" d={plain.map((dot) => `M${toX(scaleX(dot.x)).toFixed(1)} ${toY(dot.y).toFixed(1)}h0`).join("")} />}
       {linked.map((dot) => (
         <a key={dot.key} href={dot.href} aria-label={dot.label}>
@@ -63,8 +68,13 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
   );
 }
 
-function ends(values: number[]): number[] {
-  return [...new Set([Math.min(...values), Math.max(...values)])];
+/** The texts beside an axis: the least and the greatest value, and round numbers between them. */
+function marks(values: number[], isLog: boolean, toPixel: (value: number) => number, room: number): { text: string; at: number }[] {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const ends = [...new Set([low, high])].map((value) => ({ text: numberText(value), at: toPixel(value) }));
+  const between = choicesOf(values)?.map((at) => ({ at, text: numberText(at) })) ?? axisTicks(isLog ? "log" : "number", low, high, TICKS);
+  const inner = between.map(({ at, text }) => ({ text, at: toPixel(at) }));
+  return [...ends, ...inner.filter(({ at }) => ends.every((end) => Math.abs(end.at - at) > room))];
 }
 
 /** From a value to its place between two others; all in the middle where they are one. */

@@ -40,3 +40,8 @@ test("durations have round ticks without zeros", () => {
 test("an axis without data has no ticks", () => {
   expect(axisTicks("number", Infinity, -Infinity, 4)).toEqual([]);
 });
+
+test("a narrow chart has two ticks at least", () => {
+  // Of the steps for three ticks, 5 is the only multiple between 1 and 8.
+  expect(linearTicks(1, 8, 3)).toEqual([2, 4, 6, 8]);
+});

@@ -30,8 +30,10 @@ export function linearTicks(low: number, high: number, count: number): number[] 
   if (high === low) return [low];
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const factor = [1, 2, 5, 10].find((one) => one * power >= rough * (1 - 1e-9)) ?? 10;
-  return stepTicks(low, high, factor * power);
+  const first = [1, 2, 5, 10].findIndex((one) => one * power >= rough * (1 - 1e-9));
+  // A single tick would not show the scale of a narrow chart.
+  const steps = [10, 5, 2, 1, 0.5].slice(first < 0 ? 0 : 3 - first).map((factor) => stepTicks(low, high, factor * power));
+  return steps.find((ticks) => ticks.length > 1) ?? steps[0]!;
 }
 
 /** Powers of ten; over less than two decades also 2 and 5 times these. */

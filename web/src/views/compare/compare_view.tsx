@@ -161,6 +161,7 @@ function comparedColumns(drawn: Drawn[], metrics: Metric[]): Column<Drawn>[] {
     ...names.map((name): Column<Drawn> => ({
       key: `hparams.${name}`,
       title: name,
+      isNumber: [...flat.values()].every((own) => !(name in own) || typeof own[name] === "number"),
       show: ({ trial }) => { const own = flat.get(trial.id)!; return name in own ? valueText(own[name]) : "–"; },
     })),
   ];

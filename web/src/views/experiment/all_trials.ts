@@ -49,6 +49,16 @@ export function flatten(value: Record<string, unknown>, prefix = ""): Record<str
   return flat;
 }
 
+/** The paths of the hyperparameters that a configuration searches on a logarithmic scale, as in `flatten`. */
+export function logNames(hyperparameters: unknown, prefix = ""): string[] {
+  if (typeof hyperparameters !== "object" || hyperparameters === null) return [];
+  return Object.entries(hyperparameters).flatMap(([name, space]) => {
+    const path = prefix + nameText(name);
+    const isLog = typeof space === "object" && space !== null && space.type === "log" && "minval" in space;
+    return isLog ? [path] : logNames(space, `${path}.`);
+  });
+}
+
 /** A name as it stands in a path; detcloud/shared/dotted_paths.py has the same rule. */
 export function nameText(name: string): string {
   return PLAIN_NAME.test(name) ? name : JSON.stringify(name);

@@ -7,19 +7,26 @@ import { ChartSourceContext } from "../../curves/chart_source";
 import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
 import { metricScale } from "../../curves/rung_places";
 import { rowsCsv } from "../../curves/save_chart";
+import { useWidth } from "../../curves/use_width";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, useRoute, useSetQuery } from "../../shell/router";
 import type { Measured } from "./length_results";
 import { PointsPlane, type PlaneProps } from "./points_plane";
 
-const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, BOTTOM] = [70, 36, 170, 22, 84];
+const [CELL_WIDTH_MIN, CELL_WIDTH_MAX, CELL_HEIGHT, LEFT, TOP, BOTTOM, RIGHT] = [70, 160, 36, 170, 22, 84, 20];
+// In narrower cells, the texts below them are slanted.
+const [LEVEL_MIN, LEVEL_BOTTOM] = [140, 44];
+// The opacities from which on the text of a cell needs the colour of texts on the accent, in dark and in light mode.
+const [MIDDLE, STRONG] = [0.55, 0.75];
 // With fewer trials nothing can be said of a plane.
 const POINTS_MIN = 10;
 const VIEWS = [["cells", "cells"], ["contours", "contours and points"], ["ranks", "points by rank"]] as const;
 
 interface Props {
   names: string[];
+  /** The names on a logarithmic scale. */
+  logs: readonly string[];
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
@@ -27,7 +34,7 @@ interface Props {
   place: string;
 }
 
-export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }: Props) {
+export function HeatMapPart({ names, logs, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   const setQuery = useSetQuery();
   const source = useContext(ChartSourceContext);
@@ -36,7 +43,7 @@ export function HeatMapPart({ names, measured, metric, smallerIsBetter, place }:
   const others = names.filter((name) => name !== x);
   const y = others.find((name) => name === query.get("y")) ?? others[0]!;
   const view = VIEWS.find(([key]) => key === query.get("plane"))?.[0] ?? "cells";
-  const shown = { x, y, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
+  const shown = { x, y, isLog: { x: logs.includes(x), y: logs.includes(y) }, metric, smallerIsBetter, place, measured: measured.filter(({ hparams }) => x in hparams && y in hparams) };
   return (
     <section aria-label="two hyperparameters">
       <h2>Interaction</h2>
@@ -67,9 +74,10 @@ function NameChoice(props: { label: string; names: string[]; value: string; onCh
   );
 }
 
-function CellsPlane({ x, y, measured, metric, smallerIsBetter, place }: PlaneProps) {
+function CellsPlane({ x, y, isLog, measured, metric, smallerIsBetter, place }: PlaneProps) {
   const points = measured.map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
-  const { columns, rows, cells } = heatCells(points, valueText);
+  const [width, ref] = useWidth(900);
+  const { columns, rows, cells } = heatCells(points, valueText, isLog);
   const single = cells.filter(({ points: own }) => own.length === 1).length;
   const label = `${metric} by ${x} and ${y}`;
   const facts = { x, y, metric, columns, rows, smallerIsBetter };
@@ -83,8 +91,8 @@ function CellsPlane({ x, y, measured, metric, smallerIsBetter, place }: PlanePro
         {points.length < POINTS_MIN && <strong>With so few trials, differences may be chance.</strong>}
       </p>
       <ChartFrame name={label} title={`${label} ${place}`} csv={csv}>
-        <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-          <Picture label={label} cells={cells} {...facts} />
+        <div class="scroll" role="region" aria-label={label} tabIndex={0} ref={ref}>
+          <Picture label={label} cells={cells} width={width} {...facts} />
         </div>
       </ChartFrame>
       <details>
@@ -104,26 +112,29 @@ interface Facts {
   smallerIsBetter: boolean;
 }
 
-function Picture({ label, cells, x, y, metric, columns, rows, smallerIsBetter }: Facts & { label: string; cells: HeatCell[] }) {
+function Picture({ label, cells, width, x, y, metric, columns, rows, smallerIsBetter }: Facts & { label: string; cells: HeatCell[]; width: number }) {
   const scale = metricScale(cells.map(({ mean }) => mean), smallerIsBetter);
-  const height = TOP + rows.count * CELL_HEIGHT + BOTTOM;
+  const cellWidth = Math.min(CELL_WIDTH_MAX, Math.max(CELL_WIDTH_MIN, (width - LEFT - RIGHT) / columns.count));
+  const isLevel = cellWidth >= LEVEL_MIN;
+  const height = TOP + rows.count * CELL_HEIGHT + (isLevel ? LEVEL_BOTTOM : BOTTOM);
   const toY = (row: number) => TOP + (rows.count - 1 - row) * CELL_HEIGHT;
   const below = TOP + rows.count * CELL_HEIGHT;
   const bins = (count: number) => Array.from({ length: count }, (_, bin) => bin);
   return (
-    <svg class="heat" width={LEFT + columns.count * CELL_WIDTH + 20} height={height} role="group" aria-label={label}>
+    <svg class="heat" width={LEFT + columns.count * cellWidth + RIGHT} height={height} role="group" aria-label={label}>
       {cells.map((cell) => {
         const best = bestOf(cell, smallerIsBetter);
-        const [left, top] = [LEFT + cell.column * CELL_WIDTH, toY(cell.row)];
+        const [left, top] = [LEFT + cell.column * cellWidth, toY(cell.row)];
+        const opacity = 0.08 + 0.8 * (scale?.place(cell.mean) ?? 0);
         const text = `${x} ${columns.label(cell.column)}, ${y} ${rows.label(cell.row)}: mean ${metric} ${numberText(cell.mean)} `
           + `of ${countText(cell.points.length, "trial")}, the best is trial ${best.key}`;
         return (
           <a key={`${cell.column} ${cell.row}`} href={href("trials", best.key)} aria-label={text}>
-            <rect x={left + 1} y={top + 1} width={CELL_WIDTH - 2} height={CELL_HEIGHT - 2}
-              class={cell.points.length === 1 ? "few" : ""} fill-opacity={0.08 + 0.8 * (scale?.place(cell.mean) ?? 0)}>
+            <rect x={left + 1} y={top + 1} width={cellWidth - 2} height={CELL_HEIGHT - 2}
+              class={cell.points.length === 1 ? "few" : ""} fill-opacity={opacity}>
               <title>{text}</title>
             </rect>
-            <text class="value" x={left + CELL_WIDTH / 2} y={top + CELL_HEIGHT / 2 + 4} text-anchor="middle">{numberText(cell.mean)}</text>
+            <text class={`value${opacity >= STRONG ? " strong" : opacity >= MIDDLE ? " middle" : ""}`} x={left + cellWidth / 2} y={top + CELL_HEIGHT / 2 + 4} text-anchor="middle">{numberText(cell.mean)}</text>
           </a>
         );
       })}
@@ -133,11 +144,11 @@ function Picture({ label, cells, x, y, metric, columns, rows, smallerIsBetter }:
           <text key={row} x={LEFT - 6} y={toY(row) + CELL_HEIGHT / 2 + 4} text-anchor="end">{rows.label(row).slice(0, 26)}</text>
         ))}
         {bins(columns.count).map((column) => (
-          <text key={column} text-anchor="end" transform={`translate(${LEFT + (column + 0.5) * CELL_WIDTH} ${below + 12}) rotate(-25)`}>
+          <text key={column} text-anchor={isLevel ? "middle" : "end"} transform={`translate(${LEFT + (column + 0.5) * cellWidth} ${below + 14})${isLevel ? "" : " rotate(-25)"}`}>
             {columns.label(column).slice(0, 26)}
           </text>
         ))}
-        <text x={LEFT + columns.count * CELL_WIDTH} y={height - 6} text-anchor="end">{x.slice(0, 60)}{columns.isLog ? " (log)" : ""}</text>
+        <text x={LEFT + columns.count * cellWidth} y={height - 6} text-anchor="end">{x.slice(0, 60)}{columns.isLog ? " (log)" : ""}</text>
       </g>
     </svg>
   );

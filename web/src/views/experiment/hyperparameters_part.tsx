@@ -9,7 +9,7 @@ import { Scatter, type Dot } from "../../curves/scatter";
 import { countText, numberText, valueText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
-import { differingNames } from "./all_trials";
+import { differingNames, logNames } from "./all_trials";
 import { DistributionPart } from "./distribution_part";
 import { HeatMapPart } from "./heat_map";
 import { ImportancePart } from "./importance_part";
@@ -24,14 +24,14 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
       {(comparison) => (
         <>
           <LengthChoice results={comparison.results} />
-          <Charts comparison={comparison} id={experiment.id!} />
+          <Charts comparison={comparison} id={experiment.id!} logs={logNames(experiment.config["hyperparameters"])} />
         </>
       )}
     </Shown>
   );
 }
 
-function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
+function Charts({ comparison, id, logs }: { comparison: Comparison; id: number; logs: readonly string[] }) {
   const { results, measured, importance } = comparison;
   const { metric, at, unit, trials, trials_left_out: leftOut } = results;
   const names = differingNames(measured.map(({ hparams }) => hparams));
@@ -45,7 +45,7 @@ function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
   const ordered = [...names].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
   const place = `at ${lengthText(at, unit)}, experiment ${id}`;
   const sourceOf = (kind: ChartSource["kind"]): ChartSource => ({ kind, experiments: [id] });
-  const shown = { names: ordered, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place };
+  const shown = { names: ordered, logs, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place };
   return (
     <>
       {leftOut > 0 && <p class="quiet">{trials} of {countText(trials + leftOut, "trial")}, spread evenly over the search.</p>}
@@ -57,7 +57,7 @@ function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
       <div class="split">
         {ordered.map((name) => (
           <ChartSourceContext.Provider key={name} value={{ ...sourceOf("scatter"), settings: { hyperparameter: name } }}>
-            <HyperparameterPlot name={name} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
+            <HyperparameterPlot name={name} isLog={logs.includes(name)} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
           </ChartSourceContext.Provider>
         ))}
       </div>
@@ -65,8 +65,8 @@ function Charts({ comparison, id }: { comparison: Comparison; id: number }) {
   );
 }
 
-export function HyperparameterPlot(props: { name: string; measured: Measured[]; metric: string; best: number | null; place: string }) {
-  const { name, metric: metricName, best, place } = props;
+export function HyperparameterPlot(props: { name: string; isLog: boolean; measured: Measured[]; metric: string; best: number | null; place: string }) {
+  const { name, isLog, metric: metricName, best, place } = props;
   const measured = props.measured.filter(({ hparams }) => name in hparams);
   const values = measured.map(({ hparams }) => hparams[name]);
   const isNumeric = values.every((value) => typeof value === "number");
@@ -80,7 +80,7 @@ export function HyperparameterPlot(props: { name: string; measured: Measured[]; 
     isBest: id === best,
   }));
   const xs = dots.map(({ x }) => x);
-  const isLogX = isNumeric && Math.min(...xs) > 0 && Math.max(...xs) >= 100 * Math.min(...xs);
+  const isLogX = isNumeric && Math.min(...xs) > 0 && (isLog || Math.max(...xs) >= 100 * Math.min(...xs));
   const label = `${metricName} by ${name}`;
   const csv = () => rowsCsv(["trial", name, metricName], measured.map(({ id, metric, hparams }) => [id, hparams[name], metric]));
   return (

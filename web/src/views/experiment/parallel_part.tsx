@@ -17,6 +17,8 @@ const COMPARED_MAX = 50;
 
 interface Props {
   names: string[];
+  /** The names on a logarithmic scale. */
+  logs: readonly string[];
   measured: Measured[];
   metric: string;
   smallerIsBetter: boolean;
@@ -24,12 +26,12 @@ interface Props {
   place: string;
 }
 
-export function ParallelPart({ names, measured, metric, smallerIsBetter, place }: Props) {
+export function ParallelPart({ names, logs, measured, metric, smallerIsBetter, place }: Props) {
   const { query } = useRoute();
   const setQuery = useSetQuery();
   const all = [...names, metric];
   const values = measured.map((one) => [...names.map((name) => one.hparams[name]), one.metric]);
-  const axes = all.map((_, n) => axisPlaces(values.map((row) => row[n])));
+  const axes = all.map((name, n) => axisPlaces(values.map((row) => row[n]), n < names.length && logs.includes(name)));
   const coloured = Math.max(0, all.indexOf(query.get("colour") ?? metric));
   const places = ranks(measured.map((one) => (smallerIsBetter ? -one.metric : one.metric)));
   const rows = measured.map((one, n): Row => ({
@@ -73,7 +75,7 @@ export function ParallelPart({ names, measured, metric, smallerIsBetter, place }
       </details>
       <details open={ranges.some(Boolean)}>
         <summary>Trials within the limits</summary>
-        <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric)} />
+        <Table label="kept trials" rows={measured.filter(({ id }) => kept.has(id))} rowKey={({ id }) => id} columns={keptColumns(names, metric, measured)} />
       </details>
     </section>
   );
@@ -107,13 +109,14 @@ function RangeFields({ name, axis, range, onRange }: RangeProps) {
   );
 }
 
-function keptColumns(names: string[], metric: string): Column<Measured>[] {
+function keptColumns(names: string[], metric: string, measured: Measured[]): Column<Measured>[] {
   return [
     { key: "trial", title: "Trial", isNumber: true, show: ({ id }) => <a href={href("trials", id)}>{id}</a>, value: ({ id }) => id },
     { key: "metric", title: metric, isNumber: true, show: (one) => numberText(one.metric), value: (one) => one.metric },
     ...names.map((name): Column<Measured> => ({
       key: `hparams.${name}`,
       title: name,
+      isNumber: measured.every(({ hparams }) => !(name in hparams) || typeof hparams[name] === "number"),
       show: ({ hparams }) => (name in hparams ? valueText(hparams[name]) : "–"),
       value: ({ hparams }) => (typeof hparams[name] === "number" ? (hparams[name] as number) : name in hparams ? valueText(hparams[name]) : null),
     })),

@@ -15,6 +15,8 @@ import type { Measured } from "./length_results";
 export interface PlaneProps {
   x: string;
   y: string;
+  /** The axes on a logarithmic scale. */
+  isLog: { x: boolean; y: boolean };
   /** The trials that have both hyperparameters, at least one. */
   measured: Measured[];
   metric: string;
@@ -23,13 +25,13 @@ export interface PlaneProps {
   place: string;
 }
 
-export function PointsPlane({ x, y, measured, metric, smallerIsBetter, place, hasContours }: PlaneProps & { hasContours: boolean }) {
+export function PointsPlane({ x, y, isLog, measured, metric, smallerIsBetter, place, hasContours }: PlaneProps & { hasContours: boolean }) {
   const metrics = measured.map((one) => one.metric);
   const scale = metricScale(metrics, smallerIsBetter);
   const places = ranks(metrics.map((value) => (smallerIsBetter ? -value : value)));
   const most = Math.max(1, measured.length - 1);
   const best = Math.max(...places);
-  const [xAxis, yAxis] = [axisPlaces(measured.map(({ hparams }) => hparams[x])), axisPlaces(measured.map(({ hparams }) => hparams[y]))];
+  const [xAxis, yAxis] = [axisPlaces(measured.map(({ hparams }) => hparams[x]), isLog.x), axisPlaces(measured.map(({ hparams }) => hparams[y]), isLog.y)];
   const dots = measured.map(({ id, metric: value, hparams }, n): PlaneDot => ({
     key: id,
     x: hparams[x],

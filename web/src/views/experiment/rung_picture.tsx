@@ -2,6 +2,7 @@
 
 import type { Schemas } from "../../api/client";
 import { barShares, metricScale } from "../../curves/rung_places";
+import { useWidth } from "../../curves/use_width";
 import { countText, numberText } from "../../parts/format";
 import { href } from "../../shell/router";
 
@@ -18,7 +19,7 @@ export const OUTCOMES: readonly (readonly [Outcome, string])[] = [
   ["exited", "failed"],
 ];
 
-const [WIDTH, LEFT, RIGHT, ROW, BOTTOM] = [760, 150, 110, 54, 30];
+const [WIDTH_MIN, WIDTH_MAX, LEFT, RIGHT, ROW, BOTTOM] = [560, 1216, 150, 110, 54, 30];
 
 interface Props {
   label: string;
@@ -30,23 +31,25 @@ interface Props {
 }
 
 export function RungPicture({ label, metric, smallerIsBetter, rungs, title }: Props) {
+  const [measured, ref] = useWidth(760);
+  const width = Math.min(WIDTH_MAX, Math.max(WIDTH_MIN, measured));
   const metrics = rungs.flatMap(({ trials }) => trials.flatMap((one) => (one.metric === null ? [] : [one.metric])));
   const scale = metricScale(metrics, smallerIsBetter);
   const height = rungs.length * ROW + BOTTOM;
-  const toX = (place: number) => LEFT + place * (WIDTH - LEFT - RIGHT - 16);
+  const toX = (place: number) => LEFT + place * (width - LEFT - RIGHT - 16);
   const toY = (place: number) => height - BOTTOM - place * ROW - ROW / 2;
   return (
-    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-      <svg class="rungs" viewBox={`0 0 ${WIDTH} ${height}`} role="group" aria-label={label}>
+    <div class="scroll" role="region" aria-label={label} tabIndex={0} ref={ref}>
+      <svg class="rungs" viewBox={`0 0 ${width} ${height}`} role="group" aria-label={label}>
         {scale && <Paths rungs={rungs} toX={(value) => toX(scale.place(value))} toY={toY} />}
         {rungs.map((rung, place) => (
           <g key={rung.number}>
-            <line x1={LEFT - 8} x2={WIDTH} y1={toY(place)} y2={toY(place)} class="axis" />
+            <line x1={LEFT - 8} x2={width} y1={toY(place)} y2={toY(place)} class="axis" />
             <text x={4} y={toY(place) - 4}>{title(rung)}</text>
             <text x={4} y={toY(place) + 10}>{countText(rung.reached, "trial")}</text>
             <Bar rung={rung} y={toY(place) + 16} />
             <Dots rung={rung} metric={metric} y={toY(place)}
-              xOf={(value, n) => (value === null || !scale ? WIDTH - RIGHT + 8 + (n % 12) * 8 : toX(scale.place(value)))} />
+              xOf={(value, n) => (value === null || !scale ? width - RIGHT + 8 + (n % 12) * 8 : toX(scale.place(value)))} />
           </g>
         ))}
         {scale && (
@@ -55,7 +58,7 @@ export function RungPicture({ label, metric, smallerIsBetter, rungs, title }: Pr
             <text x={toX(1)} y={height - 10} text-anchor="end">{metric.slice(0, 40)}, best {numberText(scale.best)}</text>
           </>
         )}
-        <text x={WIDTH - RIGHT + 4} y={height - 10}>no result yet</text>
+        <text x={width - RIGHT + 4} y={height - 10}>no result yet</text>
       </svg>
     </div>
   );

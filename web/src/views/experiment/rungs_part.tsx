@@ -12,6 +12,7 @@ import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { lengthText } from "./length_results";
 import { FLOW_RUNGS_MAX, RungFlow } from "./rung_flow";
 import { OUTCOMES, RungPicture, type Outcome, type Rung } from "./rung_picture";
 
@@ -46,7 +47,7 @@ function Brackets({ found, id }: { found: Rungs; id: number }) {
       {brackets.map(({ rungs }, place) => rungs.length > 1 && rungs.length <= FLOW_RUNGS_MAX && (
         <RungFlow key={place} name={several ? `Trials from rung to rung, bracket ${place + 1}` : "Trials from rung to rung"}
           title={several ? `flow of trials, bracket ${place + 1}, experiment ${id}` : `flow of trials, experiment ${id}`} metric={metric} rungs={rungs}
-          length={({ length }) => `${length} ${unit}`} />
+          length={({ length }) => lengthText(length, unit)} />
       ))}
       <p class="quiet">
         Each dot is one of the best trials of a rung, farther to the right the better its {metric} was there. Lines
@@ -58,7 +59,7 @@ function Brackets({ found, id }: { found: Rungs; id: number }) {
           <ChartFrame name={several ? `Bracket ${place + 1} by ${metric}` : `Trials by ${metric}`} title={several ? `rungs of bracket ${place + 1}, experiment ${id}` : `rungs of experiment ${id}`} csv={() => rungsCsv(rungs, metric)}>
             <SvgTip>
               <RungPicture label={several ? `rungs of bracket ${place + 1}` : "rungs"} metric={metric} rungs={rungs}
-                smallerIsBetter={smallerIsBetter} title={({ length }) => `${length} ${unit}`} />
+                smallerIsBetter={smallerIsBetter} title={({ length }) => lengthText(length, unit)} />
             </SvgTip>
           </ChartFrame>
         </section>

@@ -83,6 +83,7 @@ function trialColumns(rows: Row[], experiment: ExperimentWhole): Column<Row>[] {
   const hparams = differingNames(rows.map(({ flat }) => flat)).map((name): Column<Row> => ({
     key: `hparams.${name}`,
     title: name,
+    isNumber: rows.every(({ flat }) => !(name in flat) || typeof flat[name] === "number"),
     show: ({ flat }) => (name in flat ? valueText(flat[name]) : "–"),
     value: ({ flat }) => (typeof flat[name] === "number" ? (flat[name] as number) : name in flat ? valueText(flat[name]) : null),
   }));

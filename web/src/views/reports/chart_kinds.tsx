@@ -12,7 +12,7 @@ import { dollarsText, numberText, valueText } from "../../parts/format";
 import { Badge, Empty, Shown } from "../../parts/status";
 import { href, useRoute } from "../../shell/router";
 import { curvesOf } from "../compare/all_trials_part";
-import { differingNames, flatten } from "../experiment/all_trials";
+import { differingNames, flatten, logNames } from "../experiment/all_trials";
 import { HeatMapPart } from "../experiment/heat_map";
 import { HyperparameterPlot } from "../experiment/hyperparameters_part";
 import { ImportancePart } from "../experiment/importance_part";
@@ -123,14 +123,14 @@ function ComparisonOf({ experiment, spec }: { experiment: ExperimentWhole; spec:
       {(comparison) => (
         <>
           <LengthChoice results={comparison.results} />
-          <HyperparameterChart id={experiment.id!} comparison={comparison} kind={spec.kind} />
+          <HyperparameterChart id={experiment.id!} logs={logNames(experiment.config["hyperparameters"])} comparison={comparison} kind={spec.kind} />
         </>
       )}
     </Shown>
   );
 }
 
-function HyperparameterChart({ id, comparison, kind }: { id: number; comparison: Comparison; kind: ChartSpec["kind"] }) {
+function HyperparameterChart({ id, logs, comparison, kind }: { id: number; logs: readonly string[]; comparison: Comparison; kind: ChartSpec["kind"] }) {
   const { query } = useRoute();
   const { results, measured, importance } = comparison;
   const { metric, at, unit } = results;
@@ -144,9 +144,10 @@ function HyperparameterChart({ id, comparison, kind }: { id: number; comparison:
     const value = query.get(name);
     if (value !== null && !expected.includes(value)) return <UnknownName name={name} value={value} expected={expected} />;
   }
-  const shown = { names, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place: `at ${lengthText(at, unit)}, experiment ${id}` };
+  const shown = { names, logs, measured, metric, smallerIsBetter: results.smaller_is_better ?? true, place: `at ${lengthText(at, unit)}, experiment ${id}` };
   if (kind === "parallel") return <ParallelPart {...shown} />;
-  if (kind === "scatter") return <HyperparameterPlot {...shown} name={query.get("hyperparameter")!} best={results.best?.trial_id ?? null} />;
+  const chosen = query.get("hyperparameter")!;
+  if (kind === "scatter") return <HyperparameterPlot {...shown} name={chosen} isLog={logs.includes(chosen)} best={results.best?.trial_id ?? null} />;
   if (names.length < 2) return <Empty>The trials of experiment {id} differ in one hyperparameter alone; expected two for this chart.</Empty>;
   return <HeatMapPart {...shown} />;
 }
