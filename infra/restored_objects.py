@@ -184,8 +184,7 @@ def _restore_checkpoints(
     *,
     only_unended: bool = False,
 ) -> FilesReport:
-    """Restore the files of the checkpoints that the state names, and withdraw the damage of
-    checkpoints whose files a run missed.
+    """Restore missing files of stored checkpoints. Withdraw damage marks caused by missing files.
 
     Raise NoBucket, TableError and the errors of the cloud.
     """

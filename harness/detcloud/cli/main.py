@@ -7,14 +7,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from detcloud.cli.framework.command_index import (
-    NOUN_ALIASES,
-    NOUNS,
-    Command,
-    commands_by_verb,
-    flat_commands,
-)
+from detcloud.cli.framework.command_index import Command, commands_by_verb, flat_commands
 from detcloud.cli.framework.exit_codes import INTERRUPTED, OK, USAGE
+from detcloud.cli.framework.nouns import NOUN_ALIASES, NOUNS
 from detcloud.cli.framework.overview import render_noun_overview, render_overview
 from detcloud.cli.framework.usage_error import UsageError, report_usage_error
 from detcloud.cli.rendering.streams import prepare_streams

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 
 from detcloud.cli.framework.command_examples import example_of
-from detcloud.cli.framework.command_index import COMMANDS, NOUNS, Command, noun_spellings
+from detcloud.cli.framework.command_index import COMMANDS, Command
 from detcloud.cli.framework.exit_codes import EXIT_CODES
 from detcloud.cli.framework.grammar import CommandForm, command_forms
+from detcloud.cli.framework.nouns import NOUNS, noun_spellings
 from detcloud.cli.framework.original_commands import REPLACED_NOUNS, REPLACED_VERBS
 
 _INTRODUCTION = """\

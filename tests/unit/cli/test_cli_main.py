@@ -14,14 +14,9 @@ import detcloud as package
 from detcloud.cli import commands
 from detcloud.cli.commands import experiment
 from detcloud.cli.framework.command_examples import EXAMPLES, example_of
-from detcloud.cli.framework.command_index import (
-    COMMANDS,
-    NOUN_ALIASES,
-    NOUNS,
-    commands_by_verb,
-    flat_commands,
-)
+from detcloud.cli.framework.command_index import COMMANDS, commands_by_verb, flat_commands
 from detcloud.cli.framework.command_parser import Handler, load_command
+from detcloud.cli.framework.nouns import NOUN_ALIASES, NOUNS
 from detcloud.cli.framework.overview import VERB_GROUPS
 from detcloud.cli.main import main
 from detcloud.cli.rendering.output import add_output_options

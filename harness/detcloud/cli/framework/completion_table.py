@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detcloud.cli.framework.command_index import (
-    NOUNS,
-    commands_by_verb,
-    flat_commands,
-    noun_spellings,
-)
+from detcloud.cli.framework.command_index import commands_by_verb, flat_commands
 from detcloud.cli.framework.completion_scripts import FILES
 from detcloud.cli.framework.grammar import CommandForm, command_forms, command_spellings
+from detcloud.cli.framework.nouns import NOUNS, noun_spellings
 
 
 def completion_table() -> dict[str, str]:

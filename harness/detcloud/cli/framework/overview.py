@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from detcloud.cli.framework.command_index import COMMANDS, NOUNS, noun_spellings
+from detcloud.cli.framework.command_index import COMMANDS
 from detcloud.cli.framework.exit_codes import EXIT_CODES
+from detcloud.cli.framework.nouns import NOUNS, noun_spellings
 
 VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "experiment": {
@@ -40,6 +41,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "label remove",
             "move",
         ),
+        "saved views of lists": ("view list", "view save", "view delete"),
         "fetch files": ("download", "download-model-def"),
         "tidy up": ("archive", "unarchive", "delete", "delete-tb-files"),
     },

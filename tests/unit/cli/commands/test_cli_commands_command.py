@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.cli.commands.run_creation import parse_mount, program_words
-from detcloud.cli.framework.command_index import NOUN_ALIASES, noun_spellings
+from detcloud.cli.framework.nouns import NOUN_ALIASES, noun_spellings
 from detcloud.client.client import Client
 from detcloud.client.command import create_command
 from detcloud.shared.errors import DetcloudError

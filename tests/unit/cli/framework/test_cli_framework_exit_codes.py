@@ -3,9 +3,9 @@
 import pytest
 
 from detcloud import DetcloudError
-from detcloud.cli.framework.command_index import NOUN_ALIASES, NOUNS
 from detcloud.cli.framework.exit_codes import EXIT_CODES
 from detcloud.cli.framework.failures import RefusedConfigError, exit_code
+from detcloud.cli.framework.nouns import NOUN_ALIASES, NOUNS
 from detcloud.client import NoCluster
 from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.cli.conftest import Detcloud

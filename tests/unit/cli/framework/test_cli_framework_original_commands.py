@@ -2,9 +2,10 @@
 
 import pytest
 
-from detcloud.cli.framework.command_index import NOUN_ALIASES, commands_by_verb, flat_commands
+from detcloud.cli.framework.command_index import commands_by_verb, flat_commands
 from detcloud.cli.framework.command_parser import load_command
 from detcloud.cli.framework.exit_codes import USAGE
+from detcloud.cli.framework.nouns import NOUN_ALIASES
 from detcloud.cli.framework.original_commands import find_replacement
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.cli.parser_actions import actions_of
