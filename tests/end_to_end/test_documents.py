@@ -25,7 +25,6 @@ PLAYED = (
     "resource-pools.md",
     "simulate.md",
     "spot.md",
-    "tutorials/pytorch-model.md",
 )
 # Documents with several complete searches, which take minutes together.
 PLAYED_NIGHTLY = (
@@ -35,6 +34,7 @@ PLAYED_NIGHTLY = (
     "manage.md",
     "training-api.md",
     "tutorials/preemption.md",
+    "tutorials/pytorch-model.md",
     "tutorials/search.md",
     "tutorials/team-cluster.md",
 )

@@ -34,6 +34,7 @@ SPEC: dict[str, Any] = {
 pytestmark = pytest.mark.end_to_end
 
 
+@pytest.mark.nightly
 def test_resumed_process_ends_with_the_weights_of_an_uninterrupted_process(
     tmp_path: Path,
 ) -> None:

@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> DirectoryStore:
 
 
 def start_upload(
-    folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int
+    folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int | float
 ) -> EventUploader:
     """Return a running uploader with short pauses between the scans of `folder`."""
     quick = UploadLimits(**{"pause_seconds_min": 0.01, **limits})

@@ -153,6 +153,7 @@ def test_a_slow_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         compare({"fp32": {0: 10.0, 1: 4.0, 2: 1.0}})
 
 
+@pytest.mark.nightly
 def test_a_model_that_learns_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.optim.Adam, "step", lambda *_, **__: None)
     assert "expected less than a quarter" in failure(tmp_path, "learning")
@@ -461,7 +462,7 @@ def test_two_processes_sum_with_gloo(tmp_path: Path) -> None:
     assert figures["gb_per_second"] > 0
 
 
-@pytest.mark.end_to_end
+@pytest.mark.nightly
 @pytest.mark.end_to_end
 def test_a_packed_check_starts_its_processes(tmp_path: Path) -> None:
     packed, document = tmp_path / "gpu_check.pyz", tmp_path / "steps.json"
