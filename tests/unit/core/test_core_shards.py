@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -132,13 +133,16 @@ class ReplacedStore(DirectoryStore):
     """A store that is lost with all files at the first put of the file `weights1`."""
 
     was_lost = False
+    # A folder that is removed under a write of another rank would be an error of the folder.
+    lock = Lock()
 
     def put(self, key: str, source: Path) -> None:
-        if key.endswith("/weights1") and not self.was_lost:
-            self.was_lost = True
-            shutil.rmtree(self.root / "1", ignore_errors=True)
-            raise StoreReplaced("the bucket lacks earlier files")
-        super().put(key, source)
+        with self.lock:
+            if key.endswith("/weights1") and not self.was_lost:
+                self.was_lost = True
+                shutil.rmtree(self.root / "1", ignore_errors=True)
+                raise StoreReplaced("the bucket lacks earlier files")
+            super().put(key, source)
 
 
 def test_all_ranks_store_their_files_again_in_a_replaced_store(
