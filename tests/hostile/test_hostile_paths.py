@@ -242,8 +242,12 @@ def lists(cluster: Cluster) -> list[str]:
     ]
 
 
+def cursor_parameter(path: str) -> str:
+    return "after" if path.endswith("/trials/1/logs/lines") else "cursor"
+
+
 def page(cluster: Cluster, path: str, cursor: str | None = None, limit: int = 1) -> Answer:
-    name = "after" if path.endswith("/lines") else "cursor"
+    name = cursor_parameter(path)
     query = f"?limit={limit}" + (f"&{name}={cursor}" if cursor else "")
     return call(cluster.app, "GET", path + query, token=TOKENS[Role.USER])
 
@@ -302,7 +306,7 @@ def test_forged_cursor_shows_no_other_data_and_is_not_slow(full: Cluster) -> Non
 )
 def test_malformed_cursor_is_refused(full: Cluster, cursor: str) -> None:
     for path in lists(full):
-        name = "after" if path.endswith("/lines") else "cursor"
+        name = cursor_parameter(path)
         answer = call(full.app, "GET", f"{path}?{name}={cursor}", token=TOKENS[Role.USER])
         assert (answer.status, answer.code) == (422, "invalid"), path
 

@@ -129,6 +129,7 @@ def test_secrets_appear_in_no_output_of_the_cluster(
     laptop.run("up")
     with laptop.cluster() as admin:
         minted = _lives(laptop, admin, model, transcript)
+        admin.create_report("rates", "a text", sharing="read")
         own = (laptop.home / "token").read_text().strip()
         _record_answers(admin, own, "admin", transcript)
         _record_answers(admin, minted["user"], "another user", transcript)
@@ -245,6 +246,7 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "agent_id": ["local"],
         "resource_pool": ["default", "secret"],
         "alarm": ["queue-wait"],
+        "report_id": [report.id for report in client.reports()],
         "job_id": [job.job_id for job in client.jobs()],
         "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
     }
