@@ -70,6 +70,7 @@ POOL = {
 }
 TEXT = json.dumps(SECTIONS)
 PLACES = {
+    "{report_id}": "1",
     "{experiment_id}": "1",
     "{trial_id}": "1",
     "{uuid}": UUID,
@@ -109,6 +110,8 @@ def world(tmp_path: Path) -> Cluster:
     assert put_template(cluster).status == 200
     model = Call("/models", {"name": "hers"})
     assert ask(cluster, ("POST", ""), model, OWNER).status == 201
+    report = Call("/reports", {"title": "hers", "text": "rates", "sharing": "read"})
+    assert ask(cluster, ("POST", ""), report, OWNER).status == 201
     return cluster
 
 
@@ -209,6 +212,7 @@ READING = {
     "alarm describe": ("alarm", "describe", "lag", "--json"),
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
+    "report list": ("report", "list", "--json"),
     "template list": ("template", "list", "--json"),
     "template describe": ("template", "describe", "hers"),
     "token list": ("token", "list", "--json"),

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,10 +36,10 @@ def store(tmp_path: Path) -> DirectoryStore:
 
 
 def start_upload(
-    folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int | float
+    folder: Path, store: DirectoryStore, epoch: int = 1, **limits: int
 ) -> EventUploader:
     """Return a running uploader with short pauses between the scans of `folder`."""
-    quick = UploadLimits(**{"pause_seconds_min": 0.01, **limits})
+    quick = replace(UploadLimits(pause_seconds_min=0.01), **limits)
     return EventUploader(folder, store, PREFIX, epoch, quick)
 
 
