@@ -351,7 +351,7 @@ def test_report_is_written_beside_its_preview(laptop: Laptop, browser: Browser) 
     window.set_viewport_size({"width": 390, "height": 800})
     browser.wait_for_width(390)
     window.set_viewport_size(SIZE)
-    # What was written is kept over a reload.
+    # A reload keeps the edited text.
     window.reload()
     browser.wait_for_text("Your unsaved draft was restored.")
     browser.press("Save")

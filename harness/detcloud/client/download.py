@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.client.records import CheckpointFile
-from detcloud.shared.archive import extract, sha256_of
+from detcloud.shared.archive import extract
 from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.file_patterns import matches_any
+from detcloud.shared.files import sha256_of
 from detcloud.shared.http import Transport
 from detcloud.shared.plurals import count_text
 

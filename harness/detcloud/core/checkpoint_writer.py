@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from detcloud.shared.checkpoint_limits import (
     MANIFEST_BYTES_MAX,
 )
 from detcloud.shared.errors import DetcloudError, InvalidValue
+from detcloud.shared.files import sha256_of
 from detcloud.shared.report_file import LINE_BYTES_MAX
 from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
 from detcloud.storage import (
@@ -383,8 +383,7 @@ def file_stamp(path: Path) -> Stamp:
 
 def size_and_sha256(path: Path) -> tuple[int, str]:
     """Return the size of a file in bytes and the content's SHA-256 in hexadecimal digits."""
-    with path.open("rb") as content:
-        return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()
+    return path.stat().st_size, sha256_of(path)
 
 
 def _not_stored_text(common: dict[str, Any], why: str) -> str:

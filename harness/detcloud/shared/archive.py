@@ -7,7 +7,6 @@ check every rule; the standard library's extraction filters are not used.
 """
 
 import gzip
-import hashlib
 import os
 import shutil
 import stat
@@ -29,6 +28,7 @@ from detcloud.shared.archive_limits import (
 from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.archive_reader import ArchiveEntry, read_entries
 from detcloud.shared.archive_sizes import describe_fullest, describe_largest
+from detcloud.shared.files import sha256_of
 
 _GZIP_LEVEL = 6
 
@@ -174,15 +174,6 @@ def inspect(
         files += 1
         file_bytes += sum(len(block) for block in content)
     return ArchiveContents(files, directories, file_bytes)
-
-
-def sha256_of(path: Path) -> str:
-    """Compute the SHA-256 of a file in hexadecimal. Follow links.
-
-    Raise OSError if the file is missing or unreadable.
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files that several processes share: JSON objects and folders, trusted or not.
+"""Files that several processes share: JSON objects, checksums and folders, trusted or not.
 
 An object is written to a new file that is renamed, so that no reader sees a partial object.
 """
@@ -6,6 +6,7 @@ An object is written to a new file that is renamed, so that no reader sees a par
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -86,6 +87,15 @@ def read_regular_file(
             return file.read(bytes_max) if is_regular else None
     except OSError:
         return None
+
+
+def sha256_of(path: Path) -> str:
+    """Compute the SHA-256 of a file in hexadecimal. Follow links.
+
+    Raise OSError if the file is missing or unreadable.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def discard(path: Path) -> None:

@@ -7,7 +7,6 @@ starts does not mistake the empty bucket for damage of its checkpoint.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, UploadLost
+from detcloud.shared.files import sha256_of
 from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 from detcloud.storage.store import HashingStore, KeyExists, StorageError, StoreReplaced
 
@@ -84,7 +84,7 @@ class PatientStore:
         StorageError after `write_max` seconds.
         """
         stored = self._stored_in_wait.pop(key, None)
-        if stored is not None and stored == _digest(source):
+        if stored is not None and stored == sha256_of(source):
             return
         try:
             self._store.put(key, source)
@@ -92,7 +92,7 @@ class PatientStore:
             cause = error.__cause__
             if isinstance(cause, NoSuchBucket) and self._has_existed:
                 self._store_in_new_bucket(key, source, error)
-                self._stored_in_wait[key] = _digest(source)
+                self._stored_in_wait[key] = sha256_of(source)
             elif not isinstance(cause, UploadLost):
                 raise
             text = f"{error}; now the bucket exists, and lacks earlier files"
@@ -179,11 +179,6 @@ class PatientStore:
             return not self._store.list(self._trial_folder)
         except StorageError as refusal:
             return isinstance(refusal.__cause__, NoSuchBucket) and self._has_existed
-
-
-def _digest(source: Path) -> str:
-    with source.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _write(text: str) -> None:

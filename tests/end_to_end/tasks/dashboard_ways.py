@@ -67,7 +67,7 @@ def write_note(user: CountedWindow, answers: Answers) -> None:
     user.click(text)
     user.type(NOTE)
     user.click_button("Save")
-    # The editor stays open. Its button is disabled while nothing is unsaved.
+    # The editor stays open. The button Save is disabled if all changes are saved.
     save = user.window.get_by_role("button", name="Save", exact=True)
     wait_until(save.is_disabled)
     user.see(text)

@@ -48,7 +48,7 @@ def test_growing_line_is_left_for_later(logs: Logs) -> None:
 
 
 def test_period_in_a_long_log_is_found_without_reading_the_log(logs: Logs) -> None:
-    # 300 chunks of 1 KB, which is less than the text of an index row; one a minute and a half.
+    # A chunk is smaller than the text of an index row, and a chunk arrives every 90 s.
     step_ms = DISORDER_MS * 3 // 2
     texts = [b"line %3d\n" % n + b"x" * 1_014 + b"\n" for n in range(300)]
     chunks = [

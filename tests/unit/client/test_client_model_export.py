@@ -12,7 +12,7 @@ from detcloud.client import Client
 from detcloud.client.model import ModelVersion
 from detcloud.client.model_export import load_call, read_load_data
 from detcloud.client.records import CheckpointFile
-from detcloud.shared.archive import sha256_of
+from detcloud.shared.files import sha256_of
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
 
 UUID = "12345678-aaaa"

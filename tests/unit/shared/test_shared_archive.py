@@ -16,10 +16,10 @@ from detcloud.shared.archive import (
     extract,
     inspect,
     pack,
-    sha256_of,
 )
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
+from detcloud.shared.files import sha256_of
 
 
 @pytest.fixture

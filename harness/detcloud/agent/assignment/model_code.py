@@ -6,14 +6,13 @@ The cache stores archives instead of unpacked trees, because each trial may chan
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from detcloud.shared.files import delete_tree
+from detcloud.shared.files import delete_tree, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +95,7 @@ class CodeCache:
         try:
             with part.open("wb") as file:
                 self._download(code.path, file)
-            digest = _file_sha256(part)
+            digest = sha256_of(part)
             if digest != code.sha256:
                 raise CodeUnavailable(
                     f"the model code has the digest {digest}, expected {code.sha256}"
@@ -121,14 +120,9 @@ def _is_intact(archive: Path, digest: str) -> bool:
     False if the file cannot be read.
     """
     try:
-        if _file_sha256(archive) != digest:
+        if sha256_of(archive) != digest:
             return False
         os.utime(archive)
     except OSError:
         return False
     return True
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
