@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import IntentRow, Market, Offering
-from detcloud.shared.processes import PROC
+from detcloud.shared.processes import PROC, list_descendants
 from lambdas.clock import now_ms
 from provisioner.clouds.aws.provider import Ec2Cloud
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
@@ -199,6 +199,11 @@ def _waiting(time_ms: list[int]) -> Wait:
 
 
 def _end_all(folder: Path) -> None:
+    # `Popen` returns during `exec`, and a process has an empty command line until `exec` ends.
+    wait_until(
+        lambda: all(process.command.strip() for process in list_descendants(os.getpid())),
+        what="the command lines of new processes",
+    )
     for entry in PROC.iterdir():
         try:
             if entry.name.isdigit() and os.fsencode(folder) in (entry / "cmdline").read_bytes():

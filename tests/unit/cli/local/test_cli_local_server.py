@@ -235,8 +235,9 @@ def test_unresponsive_server_is_killed_after_startup_timeout(
     monkeypatch.setenv("SERVER_MODE", "hang")
     with pytest.raises(DetcloudError, match="did not answer within"):
         start_server(home, patience=ServerPatience(start=0.5))
+    # Servers are started with the data folder as an argument.
     assert not [
-        child for child in list_descendants(os.getpid()) if "local_cluster" in child.command
+        child for child in list_descendants(os.getpid()) if str(home.folder) in child.command
     ]
 
 
