@@ -59,6 +59,7 @@ print(json.dumps({"status": answer["statusCode"], "botocore": botocore.__file__,
 """
 
 
+@pytest.mark.nightly
 def test_every_function_starts_in_the_layout_of_lambda(tmp_path: Path) -> None:
     target = TARGETS["x86_64"]
     interpreter = find_interpreter(target.python)

@@ -243,7 +243,7 @@ def test_commands_in_any_order_are_answered_by_the_state(machine: type[Lifecycle
         machine,
         settings=settings(
             max_examples=int(os.environ.get("LIFECYCLE_EXAMPLES", "1")),
-            stateful_step_count=20,
+            stateful_step_count=12,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

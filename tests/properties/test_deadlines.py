@@ -48,7 +48,7 @@ def _cycle_values(values: list[T], count: int) -> tuple[T, ...]:
     return tuple(islice(cycle(values), count))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(feasible(price_max=2.0), POLICY)
 def test_every_feasible_deadline_is_met(
     given_: tuple[DeadlineJob, SpotTrace], policy: Policy
@@ -56,7 +56,7 @@ def test_every_feasible_deadline_is_met(
     assert replay_policy(policy, *given_).finished_ms is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(feasible(), POLICY)
 def test_policy_costs_at_most_on_demand_with_changeovers(
     given_: tuple[DeadlineJob, SpotTrace], policy: Policy
@@ -83,7 +83,7 @@ def test_policy_is_never_better_than_the_optimum(
     assert replay_policy(policy, *given_).cost >= optimum - ROUNDING
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(feasible(price_max=1.5))
 def test_optimum_equals_the_result_of_an_unbounded_search(
     given_: tuple[DeadlineJob, SpotTrace],
@@ -94,7 +94,7 @@ def test_optimum_equals_the_result_of_an_unbounded_search(
     assert abs(optimum - plain_optimum(job, trace)) <= ROUNDING
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(feasible(price_max=2.0), st.lists(POLICY, min_size=1, max_size=50))
 def test_policies_may_alternate(given_: tuple[DeadlineJob, SpotTrace], turns: list[Policy]) -> None:
     """Each decision is safe alone, independent of earlier and later decisions."""

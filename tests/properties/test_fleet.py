@@ -65,7 +65,7 @@ phases = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rules=rules, fleet=fleets, phases=phases, seed=st.integers(0, 1 << 20), quota=st.booleans())
 def test_fleet_stays_within_limits_and_recovers_from_faults(
     rules: FakeRules,

@@ -241,7 +241,7 @@ def plans(draw: st.DrawFn) -> HalvingPlan | MultiBracketPlan:
     return brackets[0] if alone else MultiBracketPlan(tuple(brackets))
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=75)
 @given(plans(), st.data())
 def test_halving_follows_the_rules(
     plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
@@ -252,7 +252,7 @@ def test_halving_follows_the_rules(
     assert not pair.real.trials
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=50)
 @given(plans(), st.data())
 def test_delayed_closings_give_the_same_result(
     plan: HalvingPlan | MultiBracketPlan, data: st.DataObject

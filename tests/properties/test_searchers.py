@@ -288,7 +288,7 @@ def test_every_searcher_is_tested_here() -> None:
     assert known - ADVISED == set(SEARCHERS)
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=120)
 @given(plans(), st.integers(1, 9), st.data())
 def test_every_search_ends_with_all_trials_closed(
     plan: SearchPlan, create_max: int, data: st.DataObject

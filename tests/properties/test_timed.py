@@ -122,7 +122,7 @@ class Run:
             )
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=50)
 @given(several, st.integers(1, 5), st.data())
 def test_search_measured_by_time_ends_within_the_number_of_trials(
     brackets: list[HalvingPlan], create_max: int, data: st.DataObject

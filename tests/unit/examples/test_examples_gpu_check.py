@@ -454,6 +454,7 @@ def test_sums_over_ranks_are_compared() -> None:
     assert steps.count_wrong_sums(values, 3) == 1020
 
 
+@pytest.mark.nightly
 @pytest.mark.end_to_end
 def test_two_processes_sum_with_gloo(tmp_path: Path) -> None:
     code, steps = run(tmp_path, "--only", "collectives")

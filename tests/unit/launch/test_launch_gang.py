@@ -124,6 +124,7 @@ def start(trial: Path, code: Path, **variables: str) -> subprocess.Popen[str]:
         )
 
 
+@pytest.mark.nightly
 def test_workers_of_two_nodes_restart_and_stop_together(tmp_path: Path) -> None:
     nodes = []
     for rank in range(2):
@@ -192,6 +193,7 @@ def test_a_dead_worker_ends_a_hanging_gang(tmp_path: Path, dead: str, message: s
     assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
 
 
+@pytest.mark.nightly
 def test_single_node_gang_replaces_a_taken_port(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "meet.py"])
     (tmp_path / "meet.py").write_text(MEET)
@@ -234,6 +236,7 @@ def test_options_that_torch_refuses_are_an_error_without_a_traceback(tmp_path: P
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.nightly
 def test_invalid_hp_of_a_worker_ends_the_gang_as_invalid_hp(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "refuse.py"])
     (tmp_path / "refuse.py").write_text(REFUSE)
