@@ -80,6 +80,8 @@ class RelayLink:
         self._channel = channel
         self._reader = WebSocketReader(expects_masks=False)
         self._early = received
+        # The reason of a close frame. The bytes before the frame are returned first.
+        self._end: str | None = None
         self._outgoing = bytearray()
         self._queue_channel_bytes()
 
@@ -101,9 +103,8 @@ class RelayLink:
     def has_buffered_input(self) -> bool:
         """Whether `receive` has input that the descriptor does not announce."""
         connection = self._connection
-        return bool(self._early) or (
-            isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
-        )
+        is_pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+        return bool(self._early) or self._end is not None or is_pending
 
     def receive(self) -> bytes:
         """Read available bytes, and return the decrypted bytes of the other end, possibly b"".
@@ -111,6 +112,8 @@ class RelayLink:
         Raise LinkBroken if the connection has ended or carries invalid bytes. Raise ssl.SSLError if
         the other end has not the expected key.
         """
+        if self._end is not None:
+            raise LinkBroken(self._end)
         received = self._read()
         parts: list[bytes] = []
         try:
@@ -121,7 +124,7 @@ class RelayLink:
                 elif piece.opcode == PING:
                     self._outgoing += encode(PONG, piece.payload, os.urandom(_MASK_BYTES))
                 elif piece.opcode == CLOSE:
-                    raise LinkBroken(piece.reason or "the relay closed the connection")
+                    self._end = piece.reason or "the relay closed the connection"
         except WebSocketError as error:
             raise LinkBroken(f"the relay sent invalid bytes: {error}") from None
         self._queue_channel_bytes()
