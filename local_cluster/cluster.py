@@ -16,6 +16,7 @@ from local_cluster.home import HomeFolder
 from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
 from local_cluster.provisioning_thread import ProvisioningThread
 from local_cluster.tick_thread import TickThread
+from local_cluster.tunnel_relay import start_relay
 
 PORT_RECORD = "port"
 
@@ -48,7 +49,8 @@ def serve(
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
     text = None if config is None else read_config(str(config))
-    embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
+    relay, relay_thread = start_relay(home)
+    embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     checks = cluster.check_alarms, embedded.mark.advance
@@ -87,6 +89,7 @@ def serve(
         home.remove_record("server")
         tick_thread.stop()
         embedded.suggestion_thread.stop()
+        relay_thread.stop()
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()

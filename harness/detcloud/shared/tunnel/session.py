@@ -38,6 +38,8 @@ REPLAY_BYTES_MAX = 4 << 20
 """The memory of unacknowledged frames above which no new numbered frame is sent."""
 ACK_BYTES = 131_072
 """The number of received bytes after which an ACK is sent at once."""
+FORGOTTEN_SESSION = "the agent of the trial was restarted, so the tunnel's connections ended"
+"""The reason of a CLOSE to a peer that resumes a session which this end does not have."""
 NOTICES_MAX = 8
 """The most unsent notices. Further notices are dropped."""
 
@@ -232,7 +234,7 @@ class TunnelSession:
         if self._session is None and hello.is_new:
             self._session = hello.session
         if hello.session != self._session:
-            raise UnknownSession("the peer resumes a session that this end does not have")
+            raise UnknownSession(FORGOTTEN_SESSION)
         if self._is_agent:
             self._send_hello()
         self._replay.rewind(hello.received)
