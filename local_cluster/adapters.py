@@ -54,7 +54,7 @@ class LocalAdapters(Adapters):
 
     @property
     def relay(self) -> TunnelRelay | None:
-        """The relay of tunnels in this process, or None."""
+        """The relay of tunnels in this process, if any."""
         return self._relay
 
     @cached_property

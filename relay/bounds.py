@@ -16,11 +16,11 @@ class RelayBounds:
     head_seconds_max: float = 10.0
     """The time in which a request must be complete."""
     waiting_seconds_max: float = 30.0
-    """The time that an admitted end waits for the other end."""
+    """The time that an admitted end waits for the peer."""
     idle_seconds_max: float = 90.0
     """The time after which a pair without a byte is closed. Ends ping more often."""
     buffer_bytes: int = 262_144
-    """The unsent bytes of a connection above which the other end is not read."""
+    """The unsent bytes of a connection above which the peer is not read."""
     tickets_max: int = 100_000
     """The most used tickets that are remembered. More are refused."""
 

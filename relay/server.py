@@ -1,4 +1,4 @@
-"""The relay's server: admits ends by their tickets, pairs them, and copies bytes between them."""
+"""The relay's server, which admits ends by tickets, pairs ends, and copies bytes within pairs."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _CHECK_SECONDS = 1.0
 # The time in which a client must read the last bytes of a connection that the relay closes.
 _LINGER_SECONDS = 5.0
-# The bytes of an end that are stored before the other end is there. A handshake has fewer.
+# The most stored bytes of an end before the admission of the peer. A handshake has fewer.
 _EARLY_BYTES_MAX = 65_536
 
 
@@ -47,7 +47,7 @@ class _Pair:
 
 
 class Relay:
-    """A relay, whose methods run in one event loop.
+    """A relay. All methods run in the same event loop.
 
     Attributes:
         connections: the open connections, in the order of their begin.
@@ -105,7 +105,7 @@ class Relay:
         return True
 
     def admit(self, end: "_End", text: str) -> Ticket:
-        """Admit an end by its ticket, and pair it with the other end if that end waits.
+        """Admit an end by a ticket, and pair the end with a waiting peer.
 
         An end that is admitted again replaces its former connection, which may be half-open. Raise
         TicketRefused for an invalid or used ticket.
@@ -123,13 +123,13 @@ class Relay:
         return ticket
 
     def other_end(self, ticket: Ticket) -> "_End | None":
-        """Return the other end of the ticket's tunnel, or None while it is not admitted."""
+        """Return the admitted peer of the ticket's bearer. Return None before the admission."""
         pair = self._pairs.get((ticket.tunnel, ticket.binding))
         other = Side.AGENT if ticket.side is Side.USER else Side.USER
         return pair.ends.get(other) if pair is not None else None
 
     def forget(self, end: "_End") -> None:
-        """Remove a closed connection from the relay and from its pair."""
+        """Remove a closed connection from the relay and from the pair of the connection."""
         self.connections.pop(end, None)
         if end.ticket is None:
             return
@@ -214,7 +214,7 @@ class _End(asyncio.Protocol):
             self._peer._transport.resume_reading()
 
     def finish(self, code: int, reason: str) -> None:
-        """Send a WebSocket close frame, and close the connection after its unsent bytes.
+        """Send a WebSocket close frame, and close the connection after the unsent bytes.
 
         A connection whose client does not read is aborted.
         """
@@ -235,7 +235,7 @@ class _End(asyncio.Protocol):
             self._transport.abort()
 
     def close_if_overdue(self, now: float) -> None:
-        """Close the connection if it exceeds a time of the bounds. `now` is the loop's time."""
+        """Close a connection that exceeds a time of the bounds. `now` is the loop's time."""
         bounds, seconds = self._relay.bounds, now - self._since
         if self.ticket is None:
             if seconds > bounds.head_seconds_max:
@@ -247,7 +247,7 @@ class _End(asyncio.Protocol):
             self.finish(GOING_AWAY, "the tunnel was silent")
 
     def _begin(self, upgrade: Upgrade) -> None:
-        """Admit the end, and begin to copy if the other end is there."""
+        """Admit the end, and begin to copy if the peer is admitted."""
         assert self._transport is not None
         try:
             self.ticket = self._relay.admit(self, upgrade.ticket)
@@ -264,7 +264,7 @@ class _End(asyncio.Protocol):
             self._start_copying()
 
     def _store_early(self, data: bytes) -> None:
-        """Store bytes that arrive before the other end.
+        """Store bytes that arrive before the peer.
 
         Beyond _EARLY_BYTES_MAX, further bytes wait in the system's buffers. Fewer bytes do not stop
         the reading, because the relay would not notice that the end has left.
@@ -306,6 +306,6 @@ class _End(asyncio.Protocol):
             self._close_soon(self._transport)
 
     def _close_soon(self, transport: asyncio.Transport) -> None:
-        """Close the connection after its unsent bytes, at the latest after _LINGER_SECONDS."""
+        """Close the connection after the unsent bytes, at the latest after _LINGER_SECONDS."""
         transport.close()
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, transport.abort)

@@ -1,4 +1,4 @@
-"""A relay in a thread of another process, for clusters on one machine."""
+"""A relay in a thread of another process, for clusters on a single machine."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ _STOP_SECONDS_MAX = 5.0
 
 
 class RelayThread:
-    """A relay that listens on an address of this machine while its thread runs."""
+    """A relay in a thread, which listens on an address of this machine."""
 
     def __init__(
         self, secret: bytes, host: str, port: int = 0, bounds: RelayBounds = DEFAULT_BOUNDS

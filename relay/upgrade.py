@@ -33,7 +33,7 @@ class Refusal:
 
 
 class UpgradeReader:
-    """A parser of the request of one connection."""
+    """A parser of the request of a connection."""
 
     def __init__(self, head_bytes_max: int) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes_max)
@@ -52,7 +52,7 @@ class UpgradeReader:
         return self._check_request(event)
 
     def _check_request(self, request: h11.Request) -> Upgrade | Refusal:
-        """Return the fields of a request for a WebSocket, or the reason of its refusal."""
+        """Return the fields of a request for a WebSocket, or the reason to refuse the request."""
         headers = {name.decode("ascii"): text for name, text in request.headers}
         path = request.target.partition(b"?")[0].decode("ascii", "replace")
         if request.method != b"GET":

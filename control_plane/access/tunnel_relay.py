@@ -1,4 +1,4 @@
-"""The relay of tunnels, as the API knows it: the address, the pin and the secret of tickets."""
+"""The address, the pin and the secret of the relay of tunnels, from which the API makes tickets."""
 
 import secrets
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class TunnelRelay:
         ports: Iterable[int],
         now_ms: int,
     ) -> str:
-        """Return a ticket that admits one end of a tunnel once, within LIFETIME_MS."""
+        """Return a ticket that admits an end of a tunnel once, within LIFETIME_MS."""
         binding = make_binding(user, allocation, ports)
         number = secrets.token_urlsafe(_NUMBER_BYTES)
         return Ticket(tunnel, side, binding, now_ms + LIFETIME_MS, number).encode(self.secret)

@@ -65,7 +65,7 @@ class TunnelRecord:
 
 @dataclass(frozen=True)
 class Admission:
-    """What an end needs to meet the other end at the relay."""
+    """The admission of an end to the relay."""
 
     relay: TunnelRelay
     ticket: str
@@ -133,7 +133,7 @@ def load_tunnel(services: Services, tunnel: str) -> TunnelRecord:
 
 
 def find_owned_tunnel(services: Services, tunnel: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a tunnel, which belongs to the user who opened it.
+    """Return the ownership of a tunnel, which belongs to the user who opened the tunnel.
 
     Raise RequestError not_found for an unknown tunnel.
     """
@@ -170,7 +170,9 @@ def admit_agent(services: Services, agent: str, tunnel: str, certificate: str) -
 def close_tunnel(
     services: Services, tunnel: str, by: str, extra_writes: ExtraWrites
 ) -> TunnelRecord:
-    """Close a tunnel, and return it. The agent ends its connections after its next sync.
+    """Close a tunnel, and return the tunnel's last record.
+
+    The agent ends the tunnel's connections after the agent's next sync.
 
     Raises:
         RequestError: not_found for an unknown tunnel.
@@ -221,7 +223,7 @@ def require_relay(services: Services) -> TunnelRelay:
 def check_certificate(certificate: str) -> None:
     """Raise RequestError invalid unless the text is a certificate in base64 of a valid length.
 
-    The other end parses the certificate, and refuses what is none.
+    The peer parses the certificate, and refuses what is none.
     """
     try:
         decode_certificate(certificate)

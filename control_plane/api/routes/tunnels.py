@@ -73,11 +73,11 @@ class Tunnel(Answer):
 
 
 class TunnelTicket(Answer):
-    """A tunnel with a ticket, which admits one end to the relay once within 60 s.
+    """A tunnel with a ticket, which admits an end to the relay once within 60 s.
 
     `relay_pin` is the SHA-256 of the relay's certificate in hexadecimal, or "" for a relay on the
     same machine or with a certificate of a public authority. `peer_certificate` is the certificate
-    of the other end, or "" until the agent has answered.
+    of the peer, or "" until the agent has answered.
     """
 
     tunnel: Tunnel
@@ -109,7 +109,7 @@ def open_route(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Open a tunnel to ports of a trial's present allocation, and return it with a ticket.
+    """Open a tunnel to ports of a trial's present allocation, and return the tunnel with a ticket.
 
     The tunnel ends with the allocation and with the token of the request. Errors: `forbidden` for
     another user's trial. `not_found` for an unknown trial, and on a cluster without a relay.

@@ -1,4 +1,4 @@
-"""The programs that listen on a port of this machine, and whether they belong to a trial.
+"""The programs that listen on a port of this machine, and the check of the programs' trial.
 
 Trials share the machine's network, so a tunnel to a trial must not reach another trial's program.
 """
@@ -48,7 +48,7 @@ def find_listeners(port: int, proc: Path = PROC) -> list[Listener]:
 
 
 def are_owned(listeners: Iterable[Listener], processes: Iterable[int], proc: Path = PROC) -> bool:
-    """Return whether each socket is a descriptor of at least one of the processes.
+    """Return whether each socket is a descriptor of any of the processes.
 
     False without a socket. Ended processes, and processes of other users that this process cannot
     read, count as owners of nothing.

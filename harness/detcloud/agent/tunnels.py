@@ -1,4 +1,4 @@
-"""The agent's ends of tunnels: one thread for each tunnel that the cluster lists in its answers.
+"""The agent's ends of tunnels: a thread for each tunnel in the cluster's answers.
 
 The module is imported with the first tunnel, so that an idle agent stays small.
 """
@@ -63,9 +63,10 @@ class AllocationPorts:
         return connection
 
     def check(self, port: int) -> ResetReason | None:
-        """Return None if only the allocation's programs listen on the port, else a reason.
+        """Return a reason to refuse a port on which other programs than the allocation's listen.
 
-        Called after the connection, because another program may have taken the port meanwhile.
+        Return None if only programs of the allocation listen. Called after the connection, because
+        another program may have taken the port meanwhile.
         """
         is_own = are_owned(find_listeners(port), self._node.allocation_processes(self._allocation))
         return None if is_own else ResetReason.FOREIGN

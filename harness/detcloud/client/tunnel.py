@@ -31,7 +31,7 @@ _POLL_SECONDS_MIN, _POLL_SECONDS_MAX = 0.02, 1.0
 
 @dataclass(frozen=True)
 class PortPair:
-    """A port of this machine, and the port of the trial to which it leads."""
+    """A port of this machine that leads to a port of the trial."""
 
     local: int
     """The port of this machine. 0 for a free port."""

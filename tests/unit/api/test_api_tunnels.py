@@ -43,7 +43,7 @@ def agent_ticket(agent: Agent, tunnel: str, certificate: str = KEY.certificate) 
     return call(agent.app, "POST", path, token=agent.token, content=body)
 
 
-def listed(agent: Agent) -> list[str]:
+def listed_tunnels(agent: Agent) -> list[str]:
     return [entry["tunnel"] for entry in agent.sync().json.get("tunnels", [])]
 
 
@@ -108,7 +108,7 @@ def test_repeated_request_opens_one_tunnel(cluster: Cluster, agent: Agent) -> No
     second = cluster.post("/tunnels", BODY, "key-1").json
     assert first["tunnel"]["id"] == second["tunnel"]["id"]
     assert first["ticket"] != second["ticket"]
-    assert len(listed(agent)) == 1
+    assert len(listed_tunnels(agent)) == 1
 
 
 def test_other_users_neither_open_nor_use_nor_close(cluster: Cluster, agent: Agent) -> None:
@@ -132,7 +132,7 @@ def test_closed_tunnel_is_gone(cluster: Cluster, agent: Agent) -> None:
     tunnel = open_tunnel(cluster)["tunnel"]["id"]
     path = f"{V1}/tunnels/{tunnel}"
     assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).json["id"] == tunnel
-    assert listed(agent) == []
+    assert listed_tunnels(agent) == []
     assert cluster.get(f"/tunnels/{tunnel}").status == 404
     assert cluster.post(f"/tunnels/{tunnel}/tickets", {}).status == 404
     assert agent_ticket(agent, tunnel).status == 404
@@ -141,7 +141,7 @@ def test_closed_tunnel_is_gone(cluster: Cluster, agent: Agent) -> None:
 def test_tunnel_ends_with_its_allocation(cluster: Cluster, agent: Agent) -> None:
     tunnel = open_tunnel(cluster)["tunnel"]["id"]
     agent.finish("1.1")
-    assert listed(agent) == []
+    assert listed_tunnels(agent) == []
     refused = cluster.post(f"/tunnels/{tunnel}/tickets", {})
     assert refused.status == 409
     assert "allocation 1.1 has ended" in refused.json["error"]["message"]
@@ -153,9 +153,9 @@ def test_tunnel_ends_with_the_token(cluster: Cluster, agent: Agent) -> None:
     cluster.services.table.commit((token_put(digest, Principal("user-1", Role.USER)),))
     opened = call(cluster.app, "POST", f"{V1}/tunnels", token=OTHER, content=BODY).json
     tunnel = opened["tunnel"]["id"]
-    assert listed(agent) == [tunnel]
+    assert listed_tunnels(agent) == [tunnel]
     cluster.services.table.commit((Delete(Key(TOKEN.partition, digest), Expect.ANYTHING),))
-    assert listed(agent) == []
+    assert listed_tunnels(agent) == []
     assert cluster.post(f"/tunnels/{tunnel}/tickets", {}).status == 409
     assert agent_ticket(agent, tunnel).status == 409
 
@@ -166,7 +166,7 @@ def test_unused_tunnel_expires(cluster: Cluster, agent: Agent) -> None:
     assert cluster.post(f"/tunnels/{tunnel}/tickets", {}).status == 200
     cluster.clock.ms += KEPT_MS
     assert cluster.get(f"/tunnels/{tunnel}").status == 404
-    assert listed(agent) == []
+    assert listed_tunnels(agent) == []
 
 
 def test_trial_that_does_not_run_is_refused(cluster: Cluster, agent: Agent) -> None:

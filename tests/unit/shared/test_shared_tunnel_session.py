@@ -29,16 +29,16 @@ from detcloud.shared.tunnel.multiplexer import (
     STREAMS_MAX,
     WINDOW_BYTES,
     WINDOW_BYTES_MAX,
-    Changed,
-    Opened,
     ResetReason,
-    WasReset,
+    StreamChanged,
+    StreamOpened,
+    StreamReset,
 )
 from detcloud.shared.tunnel.session import (
     REPLAY_BYTES_MAX,
-    Closed,
-    Noticed,
-    Resumed,
+    NoticeReceived,
+    SessionClosed,
+    SessionResumed,
     TunnelSession,
     UnknownSession,
 )
@@ -54,14 +54,14 @@ def open_stream(pair: SessionPair, port: int = 80) -> int:
 
 def test_first_connection_resumes_both_ends() -> None:
     pair = connected_pair()
-    assert pair.user_events == [Resumed(is_first=True)]
-    assert pair.agent_events == [Resumed(is_first=True)]
+    assert pair.user_events == [SessionResumed(is_first=True)]
+    assert pair.agent_events == [SessionResumed(is_first=True)]
 
 
 def test_bytes_and_ends_pass_in_both_directions() -> None:
     pair = connected_pair()
     stream = open_stream(pair, 8888)
-    assert pair.opened() == [Opened(stream, 8888)]
+    assert pair.opened_streams() == [StreamOpened(stream, 8888)]
     pair.user.streams.send(stream, b"question")
     pair.user.streams.end(stream)
     pair.settle()
@@ -79,7 +79,7 @@ def test_reset_reaches_the_other_end_with_its_reason() -> None:
     stream = open_stream(pair)
     pair.agent.streams.reset(stream, ResetReason.FOREIGN)
     pair.settle()
-    assert WasReset(stream, ResetReason.FOREIGN) in pair.user_events
+    assert StreamReset(stream, ResetReason.FOREIGN) in pair.user_events
     assert not pair.user.streams.is_open(stream)
 
 
@@ -89,7 +89,7 @@ def test_reset_of_unsent_stream_sends_nothing() -> None:
     assert stream is not None
     pair.user.streams.reset(stream, ResetReason.CLOSED)
     pair.settle()
-    assert pair.opened() == []
+    assert pair.opened_streams() == []
 
 
 def test_slow_reader_holds_one_window_and_delays_no_other_stream() -> None:
@@ -163,7 +163,7 @@ def test_break_loses_no_byte() -> None:
     pair.connect()
     pair.settle()
     assert take(pair.agent, stream) == b"lost on the way"
-    assert pair.user_events[-1] == Resumed(is_first=False)
+    assert pair.user_events[-1] == SessionResumed(is_first=False)
 
 
 def test_received_bytes_are_not_repeated_after_a_break() -> None:
@@ -202,7 +202,7 @@ def test_close_reaches_the_other_end() -> None:
     pair = connected_pair()
     pair.agent.close("the allocation ended")
     pair.settle()
-    assert pair.user_events[-1] == Closed("the allocation ended")
+    assert pair.user_events[-1] == SessionClosed("the allocation ended")
     assert pair.user.next_bytes(1 << 20) == b""
 
 
@@ -212,7 +212,9 @@ def test_notice_is_shown_once_even_after_a_break() -> None:
     pair.agent.next_bytes(1 << 20)
     pair.connect()
     pair.settle()
-    assert [e for e in pair.user_events if isinstance(e, Noticed)] == [Noticed("the machine ends")]
+    assert [e for e in pair.user_events if isinstance(e, NoticeReceived)] == [
+        NoticeReceived("the machine ends")
+    ]
 
 
 def test_ping_is_answered() -> None:
@@ -231,7 +233,7 @@ def test_more_streams_than_allowed_are_refused() -> None:
     pair.settle()
     extra = encode_port(STREAMS_MAX + 1, 80)
     pair.agent_events += pair.agent.feed(extra)
-    assert len(pair.opened()) == STREAMS_MAX
+    assert len(pair.opened_streams()) == STREAMS_MAX
 
 
 def resumed_agent() -> TunnelSession:
@@ -365,4 +367,4 @@ def test_streams_arrive_unchanged_over_breaking_connections(seed: int) -> None:
     else:
         raise AssertionError("the bytes did not arrive")
     assert got == wanted
-    assert {e.stream for e in pair.agent_events if isinstance(e, Changed)} <= wanted.keys()
+    assert {e.stream for e in pair.agent_events if isinstance(e, StreamChanged)} <= wanted.keys()

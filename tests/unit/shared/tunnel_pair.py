@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from detcloud.shared.tunnel.frames import SESSION_BYTES
-from detcloud.shared.tunnel.multiplexer import Opened
+from detcloud.shared.tunnel.multiplexer import StreamOpened
 from detcloud.shared.tunnel.session import SessionEvent, TunnelSession
 
 SESSION = b"s" * SESSION_BYTES
@@ -45,9 +45,9 @@ class SessionPair:
         while self.step() | work():
             pass
 
-    def opened(self) -> list[Opened]:
+    def opened_streams(self) -> list[StreamOpened]:
         """Return the streams that the agent's end saw opening."""
-        return [event for event in self.agent_events if isinstance(event, Opened)]
+        return [event for event in self.agent_events if isinstance(event, StreamOpened)]
 
 
 def connected_pair() -> SessionPair:
@@ -61,7 +61,9 @@ def connected_pair() -> SessionPair:
 def take(session: TunnelSession, stream: int, count: int | None = None) -> bytes:
     """Consume the received bytes of a stream, at most `count`."""
     found = b""
-    while (part := session.streams.received(stream)) and (count is None or len(found) < count):
+    while (part := session.streams.received_bytes(stream)) and (
+        count is None or len(found) < count
+    ):
         part = part if count is None else part[: count - len(found)]
         session.streams.consume(stream, len(part))
         found += part

@@ -9,7 +9,7 @@ PROC = Path("/proc")
 
 
 def group_processes(first: int, proc: Path = PROC) -> list[int]:
-    """Return the ids of the processes in the control group of the process `first`, or below it.
+    """Return the ids of the processes in the control group of the process `first` and in subgroups.
 
     Return an empty list if the process does not exist, or if its group is the root: then the group
     would contain processes of other containers.

@@ -1,4 +1,4 @@
-"""The frames of a tunnel: their encoding, and a parser for received bytes.
+"""The frames of a tunnel: encoding, and a parser for received bytes.
 
 A frame is a kind of one byte, a stream in four bytes, a length in four bytes, and the payload.
 Numbers are big-endian. Frames are sent inside TLS between the two ends, so the relay sees none.
@@ -183,7 +183,7 @@ def encode_text(kind: bytes, text: str) -> bytes:
 
 
 def decode_text(payload: bytes) -> str:
-    """Return the text of a NOTICE or CLOSE as one line without control characters.
+    """Return the text of a NOTICE or CLOSE as a line without control characters.
 
     The text is for a terminal. Invalid UTF-8 and unprintable characters become `?`.
     """

@@ -1,7 +1,7 @@
 """The keys of the two ends of a tunnel, and the TLS between the ends.
 
 Each end makes a key and a self-signed certificate for one tunnel. The API passes the certificates
-on. Each end trusts exactly the other end's certificate, so the relay cannot take part.
+on. Each end trusts exactly the peer's certificate, so the relay cannot take part.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SecureChannel:
             data = data[self._tls.write(data) :]
 
     def pending(self) -> bytes:
-        """Return the bytes to send on the connection, and forget them. May be b""."""
+        """Take the bytes to send on the connection from the channel. May return b""."""
         return self._outgoing.read()
 
     def _shake_hands(self) -> None:

@@ -1,4 +1,4 @@
-"""The sockets of this machine whose bytes are the streams of a tunnel.
+"""The sockets of this machine that are connected with the streams of a tunnel.
 
 A socket is read only while its stream may send, and written only while its program reads. So the
 buffers of the system and the windows of the streams slow down the faster side.
@@ -27,7 +27,7 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 @dataclass(eq=False)
 class _LocalSocket:
-    """A socket of a program on this machine, and its stream."""
+    """A socket of a program on this machine, with a stream."""
 
     connection: socket.socket
     stream: int
@@ -38,7 +38,7 @@ class _LocalSocket:
     has_read_all: bool = False
     """Whether the program has ended its bytes."""
     has_written_all: bool = False
-    """Whether the program was told that the other end sends no more bytes."""
+    """Whether the program was told that the peer sends no more bytes."""
     has_unwritten: bool = False
     """Whether received bytes wait for the program."""
 
@@ -78,19 +78,19 @@ class LocalSockets:
         self._set_interest(local)
 
     def handle_change(self, stream: int) -> None:
-        """Pass on received bytes of a stream, after an event `Changed`."""
+        """Pass on received bytes of a stream, after an event `StreamChanged`."""
         local = self._sockets.get(stream)
         if local is not None and local.check is None:
             self._write(local)
 
     def handle_reset(self, stream: int) -> None:
-        """Close the socket of a stream that the other end has reset."""
+        """Close the socket of a stream that the peer has reset."""
         local = self._sockets.get(stream)
         if local is not None:
             self._close(local, is_regular=False)
 
     def handle_ready(self, stream: int, mask: int) -> None:
-        """Read and write a socket after the selector has returned its events."""
+        """Read and write a socket after the selector has returned events of the socket."""
         local = self._sockets.get(stream)
         if local is None:
             return
@@ -102,7 +102,10 @@ class LocalSockets:
             self._write(local)
 
     def resume_stalled(self) -> None:
-        """Read sockets again whose streams may send again. Call this after frames were sent."""
+        """Resume reading the sockets of streams that may send again.
+
+        Call this after frames were sent.
+        """
         for stream in list(self._stalled):
             local = self._sockets.get(stream)
             if local is None:
@@ -111,7 +114,7 @@ class LocalSockets:
                 self._set_interest(local)
 
     def close_finished(self) -> None:
-        """Close the sockets whose streams have ended in both directions.
+        """Close the sockets of streams that have ended in both directions.
 
         Call this after frames were received or sent.
         """
@@ -163,7 +166,7 @@ class LocalSockets:
         streams, stream = self._streams, local.stream
         local.has_unwritten = False
         try:
-            while data := streams.received(stream):
+            while data := streams.received_bytes(stream):
                 streams.consume(stream, local.connection.send(data))
             if streams.has_ended(stream) and not local.has_written_all:
                 local.has_written_all = True

@@ -1,4 +1,4 @@
-"""The streams of a tunnel over one session, with a window for each stream. No I/O.
+"""The streams of a session of a tunnel, with a window for each stream. No I/O.
 
 A sender sends only bytes that the receiver allowed. So a reader that does not read holds at most
 one window of memory here, and no other stream waits for that reader. Windows of busy streams grow
@@ -59,7 +59,7 @@ class ResetReason(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StreamOpened:
     """The peer opened a stream."""
 
     stream: int
@@ -67,14 +67,14 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class StreamChanged:
     """A stream has received bytes or the end of bytes, or may send more bytes."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
-class WasReset:
+class StreamReset:
     """The peer ended a stream in both directions. The stream is forgotten."""
 
     stream: int
@@ -82,7 +82,7 @@ class WasReset:
     """A value of `ResetReason`, or an unknown number of a later version."""
 
 
-StreamEvent = Opened | Changed | WasReset
+StreamEvent = StreamOpened | StreamChanged | StreamReset
 
 
 @dataclass(slots=True)
@@ -110,14 +110,14 @@ class _Stream:
     """Whether the stream waits in the queue of streams with frames to send."""
 
     @property
-    def owed(self) -> int:
+    def owed_bytes(self) -> int:
         """The number of bytes by which the peer's allowance is below the window."""
         return self.window - self.allowed - self.incoming_bytes
 
     @property
     def has_credit_to_send(self) -> bool:
         """Whether a CREDIT is worth a frame: half of the window or more is owed."""
-        return not self.end_received and self.owed * 2 >= self.window
+        return not self.end_received and self.owed_bytes * 2 >= self.window
 
     @property
     def has_frame(self) -> bool:
@@ -161,7 +161,7 @@ class Multiplexer:
         return len(self._streams)
 
     def is_open(self, stream: int) -> bool:
-        """Whether the stream is open in at least one direction, or has unconsumed bytes."""
+        """Whether the stream is open in a direction, or has unconsumed bytes."""
         return stream in self._streams
 
     def open_stream(self, port: int) -> int | None:
@@ -181,7 +181,7 @@ class Multiplexer:
     def sendable(self, stream: int) -> int:
         """Return the number of bytes that `send` accepts now. 0 for a closed stream.
 
-        The number is at most OUTGOING_BYTES_MAX. It grows after an event `Changed`, and after
+        The number is at most OUTGOING_BYTES_MAX. It grows after an event `StreamChanged`, and after
         `next_frame` has returned frames.
         """
         found = self._streams.get(stream)
@@ -203,7 +203,10 @@ class Multiplexer:
             self._note_ready(found)
 
     def reset(self, stream: int, reason: ResetReason) -> None:
-        """End a stream in both directions, and forget its bytes. Do nothing for a closed stream."""
+        """End a stream in both directions, and forget all bytes of the stream.
+
+        Do nothing for a closed stream.
+        """
         found = self._streams.get(stream)
         if found is None:
             return
@@ -211,13 +214,13 @@ class Multiplexer:
         if found.unsent_port is None:
             self._resets.append((stream, reason))
 
-    def received(self, stream: int) -> bytes:
+    def received_bytes(self, stream: int) -> bytes:
         """Return the first received bytes that are not consumed. b"" if there are none."""
         found = self._streams.get(stream)
         return found.incoming[0] if found is not None and found.incoming else b""
 
     def consume(self, stream: int, count: int) -> None:
-        """Drop the first `count` bytes of those that `received` returns.
+        """Drop the first `count` bytes of the result of `received_bytes`.
 
         The peer may then send more bytes. `count` is at most the length of these bytes.
         """
@@ -240,7 +243,7 @@ class Multiplexer:
         return found is None or (found.end_received and not found.incoming)
 
     def receive(self, frame: Frame) -> StreamEvent | None:
-        """Apply a received frame of a stream, and return the event that it causes.
+        """Apply a received frame of a stream, and return the resulting event.
 
         Frames for a closed stream are ignored, because they may have been sent before the peer
         learned of the end. Raise ProtocolError if the peer breaks a rule.
@@ -262,10 +265,10 @@ class Multiplexer:
             stream.end_received = True
         elif frame.kind == RESET:
             self._forget(stream)
-            return WasReset(stream.number, frame.payload[0])
+            return StreamReset(stream.number, frame.payload[0])
         if stream.is_over:
             self._forget(stream)
-        return Changed(stream.number)
+        return StreamChanged(stream.number)
 
     def next_frame(self) -> bytes | None:
         """Return the next encoded frame to send. Return None if no stream can send a frame.
@@ -290,7 +293,7 @@ class Multiplexer:
             return frame
         return None
 
-    def _receive_open(self, frame: Frame) -> Opened | None:
+    def _receive_open(self, frame: Frame) -> StreamOpened | None:
         """Add a stream that the peer opened, or refuse the stream if too many are open."""
         if not self._accepts:
             raise ProtocolError("the peer opened a stream; only the user's end opens streams")
@@ -306,7 +309,7 @@ class Multiplexer:
             self._resets.append((frame.stream, ResetReason.TOO_MANY))
             return None
         self._streams[frame.stream] = _Stream(frame.stream)
-        return Opened(frame.stream, port)
+        return StreamOpened(frame.stream, port)
 
     def _receive_credit(self, stream: _Stream, count: int) -> None:
         """Allow more bytes of a stream to be sent."""
@@ -322,9 +325,9 @@ class Multiplexer:
             return encode_port(stream.number, port)
         if stream.has_credit_to_send:
             self._grow_window(stream)
-            owed = stream.owed
-            stream.allowed += owed
-            return encode_credit(stream.number, owed)
+            owed_bytes = stream.owed_bytes
+            stream.allowed += owed_bytes
+            return encode_credit(stream.number, owed_bytes)
         count = min(len(stream.outgoing), stream.credit, PAYLOAD_BYTES_MAX)
         if count:
             data = bytes(stream.outgoing[:count])
@@ -337,7 +340,7 @@ class Multiplexer:
         return None
 
     def _grow_window(self, stream: _Stream) -> None:
-        """Double the window of a stream that has used its window, within the session's budget."""
+        """Double the window of a busy stream, within the session's budget."""
         growth = min(stream.window, WINDOW_BYTES_MAX - stream.window, self._growth_left)
         stream.window += growth
         self._growth_left -= growth

@@ -1,4 +1,4 @@
-"""A connection of one end of a tunnel to the relay: WebSocket outside, TLS to the other end inside.
+"""A connection of a tunnel's end to the relay: WebSocket outside, TLS to the peer inside.
 
 `dial_relay` blocks until the relay has admitted the end. The returned link does not block.
 """
@@ -64,7 +64,7 @@ class RelayLink:
     """An admitted connection to the relay, which does not block.
 
     The caller waits until the link is readable or writable. `receive` returns decrypted bytes of
-    the other end, and `send` encrypts bytes for the other end.
+    the peer, and `send` encrypts bytes for the peer.
     """
 
     def __init__(self, connection: socket.socket, received: bytes, channel: SecureChannel) -> None:
@@ -73,7 +73,7 @@ class RelayLink:
         Args:
             connection: the connection after the WebSocket's handshake.
             received: bytes that arrived after the handshake.
-            channel: the TLS to the other end, at its beginning.
+            channel: the TLS to the peer, at its beginning.
         """
         connection.setblocking(False)
         self._connection = connection
@@ -91,7 +91,7 @@ class RelayLink:
 
     @property
     def is_established(self) -> bool:
-        """Whether the other end has proved its key. `send` requires this."""
+        """Whether the peer has proved the expected key. `send` requires this."""
         return self._channel.is_established
 
     @property
@@ -107,10 +107,10 @@ class RelayLink:
         return bool(self._early) or self._end is not None or is_pending
 
     def receive(self) -> bytes:
-        """Read available bytes, and return the decrypted bytes of the other end, possibly b"".
+        """Read available bytes, and return the decrypted bytes of the peer, possibly b"".
 
         Raise LinkBroken if the connection has ended or carries invalid bytes. Raise ssl.SSLError if
-        the other end has not the expected key.
+        the peer has not the expected key.
         """
         if self._end is not None:
             raise LinkBroken(self._end)
@@ -131,7 +131,7 @@ class RelayLink:
         return b"".join(parts)
 
     def send(self, data: bytes) -> None:
-        """Encrypt bytes for the other end. They are written by `flush`."""
+        """Encrypt bytes for the peer. They are written by `flush`."""
         self._channel.write(data)
         self._queue_channel_bytes()
 
@@ -206,7 +206,7 @@ def dial_relay(url: str, pin: str, ticket: str, channel: SecureChannel) -> Relay
         pin: the SHA-256 of the relay's certificate in hexadecimal. "" to trust the authorities of
             this machine.
         ticket: the ticket of this end.
-        channel: the TLS to the other end.
+        channel: the TLS to the peer.
 
     Raises:
         RelayUnavailable: the relay cannot be reached, has another certificate, or refused the

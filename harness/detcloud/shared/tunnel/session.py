@@ -1,8 +1,8 @@
-"""A session of a tunnel, which outlives its connections. No I/O and no clock.
+"""A session of a tunnel, which outlives connections. No I/O and no clock.
 
 Both ends keep the session while no connection exists. After a new connection, each end sends a
 HELLO with the offset up to which it has received numbered frames: first the user's end, then the
-agent's end. The other end then sends the later frames again. A session therefore loses no byte when
+agent's end. The peer then sends the later frames again. A session therefore loses no byte when
 the relay ends a connection.
 """
 
@@ -45,7 +45,7 @@ NOTICES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class SessionResumed:
     """The peer's HELLO has arrived, and the connection carries the session."""
 
     is_first: bool
@@ -53,20 +53,20 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class NoticeReceived:
     """The peer sent a sentence for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class SessionClosed:
     """The peer ended the session."""
 
     reason: str
 
 
-SessionEvent = StreamEvent | Resumed | Noticed | Closed
+SessionEvent = StreamEvent | SessionResumed | NoticeReceived | SessionClosed
 
 
 class UnknownSession(ProtocolError):
@@ -208,7 +208,7 @@ class TunnelSession:
     def _receive_frame(self, frame: Frame) -> SessionEvent | None:
         if frame.kind == CLOSE:
             self._is_closed = True
-            return Closed(decode_text(frame.payload))
+            return SessionClosed(decode_text(frame.payload))
         if frame.kind == HELLO:
             return self._receive_hello(decode_hello(frame.payload))
         if not self._is_resumed:
@@ -219,7 +219,7 @@ class TunnelSession:
                 return self.streams.receive(frame)
             if self._is_agent:
                 raise ProtocolError("the user's end sent a notice")
-            return Noticed(decode_text(frame.payload))
+            return NoticeReceived(decode_text(frame.payload))
         if frame.kind == ACK:
             self._replay.acknowledge(decode_ack(frame.payload))
         elif frame.kind == PING:
@@ -228,7 +228,7 @@ class TunnelSession:
             assert frame.kind == PONG
         return None
 
-    def _receive_hello(self, hello: Hello) -> Resumed:
+    def _receive_hello(self, hello: Hello) -> SessionResumed:
         if self._is_resumed:
             raise ProtocolError("the peer sent a second HELLO")
         if self._session is None and hello.is_new:
@@ -240,7 +240,7 @@ class TunnelSession:
         self._replay.rewind(hello.received)
         is_first = not self._knows_peer
         self._knows_peer = self._is_resumed = True
-        return Resumed(is_first)
+        return SessionResumed(is_first)
 
     def _send_hello(self) -> None:
         assert self._session is not None

@@ -29,7 +29,7 @@ class Side(StrEnum):
 
 
 class TicketRefused(ValueError):
-    """A ticket does not admit its bearer. The message names the reason, and never the ticket."""
+    """A ticket does not admit the bearer. The message names the reason, and never the ticket."""
 
 
 @dataclass(frozen=True, slots=True)

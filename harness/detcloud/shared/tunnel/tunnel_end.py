@@ -1,4 +1,4 @@
-"""One end of a tunnel: the session, the link to the relay and the local sockets in one thread."""
+"""The end of a tunnel on a machine: a thread with session, link to the relay and local sockets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from detcloud.shared.tunnel.frames import ProtocolError
 from detcloud.shared.tunnel.local_sockets import LocalSockets
-from detcloud.shared.tunnel.multiplexer import Changed, Opened, ResetReason, WasReset
+from detcloud.shared.tunnel.multiplexer import ResetReason, StreamChanged, StreamOpened, StreamReset
 from detcloud.shared.tunnel.relay_link import OUTGOING_BYTES, LinkBroken, RelayUnavailable
-from detcloud.shared.tunnel.session import Closed, Noticed, Resumed
+from detcloud.shared.tunnel.session import NoticeReceived, SessionClosed, SessionResumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,14 +49,14 @@ class TrialPorts(Protocol):
         """Return a socket that connects to a port without blocking, or the reason of a refusal."""
 
     def check(self, port: int) -> ResetReason | None:
-        """Return None if only the trial's programs listen on the port.
+        """Return the reason to refuse a port on which other programs than the trial's listen.
 
-        Otherwise return the reason of the refusal.
+        Return None if only programs of the trial listen.
         """
 
 
 class TunnelEnd:
-    """One end of a tunnel. `run` carries the streams in the calling thread until the end.
+    """The end of a tunnel on a machine. `run` carries the streams in the calling thread.
 
     `stop` and `notify` may be called from any thread.
     """
@@ -93,10 +93,10 @@ class TunnelEnd:
         self._heard_at = self._pinged_at = self._acked_at = time.monotonic()
         self._closed: str | None = None
         self.ready = threading.Event()
-        """Set when the other end has answered for the first time."""
+        """Set when the peer has answered for the first time."""
 
     def stop(self, reason: str) -> None:
-        """End the tunnel for this reason, which the other end shows. Return at once."""
+        """End the tunnel for this reason, which the peer shows. Return at once."""
         if self._stop_reason is None:
             self._stop_reason = reason
         self._wake()
@@ -132,7 +132,7 @@ class TunnelEnd:
             self._close()
 
     def _carry_once(self) -> bool:
-        """Dial, and carry streams until the link breaks. Return whether the other end answered."""
+        """Dial, and carry streams until the link breaks. Return whether the peer answered."""
         link = self._dial()
         self._session.begin_connection()
         self._heard_at = self._pinged_at = time.monotonic()
@@ -178,7 +178,7 @@ class TunnelEnd:
                     self._clear_wake()
 
     def _send(self, link: RelayLink) -> None:
-        """Give the link frames of the session, as many as it should have unsent."""
+        """Give the link frames of the session until OUTGOING_BYTES wait in the link."""
         while self._notices:
             self._session.notice(self._notices.popleft())
         while link.is_established and link.unsent_bytes < OUTGOING_BYTES:
@@ -201,20 +201,20 @@ class TunnelEnd:
     def _handle(self, event: SessionEvent) -> None:
         """Apply an event of the session to the local sockets, or report the event."""
         match event:
-            case Opened(stream, port):
+            case StreamOpened(stream, port):
                 self._open_local(stream, port)
-            case Changed(stream):
+            case StreamChanged(stream):
                 self._sockets.handle_change(stream)
-            case WasReset(stream, reason):
+            case StreamReset(stream, reason):
                 self._sockets.handle_reset(stream)
                 self._report_refusal(reason)
-            case Noticed(text):
+            case NoticeReceived(text):
                 self._report(text)
-            case Resumed(is_first):
+            case SessionResumed(is_first):
                 self.ready.set()
                 if not is_first:
                     self._report("the connection was resumed")
-            case Closed(reason):
+            case SessionClosed(reason):
                 self._closed = reason or "the other end has closed the tunnel"
 
     def _open_local(self, stream: int, port: int) -> None:
@@ -227,7 +227,7 @@ class TunnelEnd:
             self._sockets.add(stream, found, partial(self._ports.check, port))
 
     def _accept(self, listener: socket.socket, port: int) -> None:
-        """Accept a connection of a local program, and open its stream."""
+        """Accept a connection of a local program, and open a stream for the connection."""
         try:
             connection, _ = listener.accept()
         except OSError:
@@ -240,7 +240,7 @@ class TunnelEnd:
         self._sockets.add(stream, connection)
 
     def _keep_alive(self, link: RelayLink) -> None:
-        """Acknowledge, ping a silent peer, and raise LinkBroken if it stays silent."""
+        """Acknowledge, ping a silent peer, and raise LinkBroken if the peer stays silent."""
         now = time.monotonic()
         if now - self._acked_at >= _TURN_SECONDS:
             self._acked_at = now

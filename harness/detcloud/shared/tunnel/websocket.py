@@ -55,13 +55,13 @@ class Control:
 
     @property
     def reason(self) -> str:
-        """The reason of a CLOSE as one line of printable characters."""
+        """The reason of a CLOSE as a line of printable characters."""
         text = self.payload[2:].decode(errors="replace")
         return "".join(one if one.isprintable() else "?" for one in text)
 
 
 class WebSocketReader:
-    """A parser that returns the payload and the control frames of a connection as they arrive."""
+    """A parser that returns arriving payload and control frames of a connection at once."""
 
     def __init__(self, *, expects_masks: bool) -> None:
         """Create a parser.
@@ -190,7 +190,7 @@ def encode_close(code: int, reason: str = "", mask: bytes = b"") -> bytes:
 
 
 def apply_mask(payload: bytes, mask: bytes) -> bytes:
-    """Return the payload combined with the mask by XOR; the payload itself without a mask.
+    """Return the payload combined with the mask by XOR, or the unchanged payload without a mask.
 
     Large integers do this a hundred times faster than a loop over the bytes.
     """
