@@ -36,6 +36,7 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/data-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/registry-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/early-image-credentials"),
+    ("post", f"{V1}/agents/{{agent_id}}/tunnels/{{tunnel_id}}/tickets"),
     ("get", f"{V1}/agents/{{agent_id}}/package-archives"),
     ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }

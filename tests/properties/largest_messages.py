@@ -378,7 +378,7 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentDisableRequested: Largest(
         _CROWDED, lambda: to_agent.AgentDisableRequested(drain=False)
     ),
-    to_agent.TunnelOpened: Largest(_CROWDED, lambda: to_agent.TunnelOpened("t" * 64, 10, 1)),
+    to_agent.TunnelOpened: Largest(_AGENT, lambda: to_agent.TunnelOpened("t" * 64, TRIAL_ID, 1)),
     to_agent.TunnelClosed: Largest(_CROWDED, lambda: to_agent.TunnelClosed("t" * 64)),
 }
 

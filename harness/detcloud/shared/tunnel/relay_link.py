@@ -20,6 +20,7 @@ from detcloud.shared.connections import is_readable, open_connection, origin
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.tunnel.websocket import (
     BINARY,
+    CLEAR_MASK,
     CLOSE,
     NORMAL,
     PING,
@@ -40,7 +41,6 @@ HEAD_BYTES_MAX = 16_384
 READ_BYTES = 262_144
 OUTGOING_BYTES = 262_144
 """The number of unsent bytes above which no more bytes should be given to a link."""
-_MASK_BYTES = 4
 _FLUSH_SECONDS = 0.05
 
 
@@ -122,7 +122,7 @@ class RelayLink:
                     self._channel.receive(piece)
                     parts.append(self._read_channel())
                 elif piece.opcode == PING:
-                    self._outgoing += encode(PONG, piece.payload, os.urandom(_MASK_BYTES))
+                    self._outgoing += encode(PONG, piece.payload, CLEAR_MASK)
                 elif piece.opcode == CLOSE:
                     self._end = piece.reason or "the relay closed the connection"
         except WebSocketError as error:
@@ -137,7 +137,7 @@ class RelayLink:
 
     def ping_relay(self) -> None:
         """Send a ping to the relay, so that no proxy ends an idle connection."""
-        self._outgoing += encode(PING, b"", os.urandom(_MASK_BYTES))
+        self._outgoing += encode(PING, b"", CLEAR_MASK)
 
     def flush(self) -> None:
         """Write as many bytes as the connection accepts now. Raise LinkBroken at its end."""
@@ -160,7 +160,7 @@ class RelayLink:
         the relay would lose the last bytes. Return after `seconds_max` at the latest.
         """
         deadline = time.monotonic() + seconds_max
-        self._outgoing += encode_close(NORMAL, "", os.urandom(_MASK_BYTES))
+        self._outgoing += encode_close(NORMAL, "", CLEAR_MASK)
         with contextlib.suppress(LinkBroken):
             while (left := deadline - time.monotonic()) > 0:
                 self.flush()
@@ -195,7 +195,7 @@ class RelayLink:
     def _queue_channel_bytes(self) -> None:
         pending = self._channel.pending()
         if pending:
-            self._outgoing += encode(BINARY, pending, os.urandom(_MASK_BYTES))
+            self._outgoing += encode(BINARY, pending, CLEAR_MASK)
 
 
 def dial_relay(url: str, pin: str, ticket: str, channel: SecureChannel) -> RelayLink:

@@ -25,6 +25,12 @@ UNSUPPORTED = 1003
 POLICY = 1008
 TRY_AGAIN = 1013
 
+CLEAR_MASK = bytes(4)
+"""The mask of the ends' frames, which changes no byte.
+
+A random mask keeps scripts of web pages from choosing the bytes that a proxy sees. The payload of
+tunnels is TLS, whose bytes nobody can choose, and masks would cost most of the processor time.
+"""
 PAYLOAD_BYTES_MAX = 1 << 20
 """The longest frame that the parser accepts."""
 _CONTROL_BYTES_MAX = 125
@@ -172,7 +178,7 @@ class WebSocketReader:
 
 
 def encode(opcode: int, payload: bytes, mask: bytes = b"") -> bytes:
-    """Return a frame. A client passes a random `mask` of 4 bytes for each frame."""
+    """Return a frame. A client passes a `mask` of 4 bytes."""
     length, bit = len(payload), 0x80 if mask else 0
     if length < 126:
         head = struct.pack(">BB", 0x80 | opcode, bit | length)
@@ -194,7 +200,7 @@ def apply_mask(payload: bytes, mask: bytes) -> bytes:
 
     Large integers do this a hundred times faster than a loop over the bytes.
     """
-    if not mask or not payload:
+    if mask in (b"", CLEAR_MASK) or not payload:
         return payload
     count = len(payload)
     repeated = (mask * (count // _MASK_BYTES + 1))[:count]
