@@ -53,7 +53,7 @@ TUNNEL = RowType(
     record="control_plane.usecases.tunnels:TunnelRecord",
     writers=("usecases.tunnels",),
     readers=("usecases.tunnels",),
-    expiry="24 h after the last ticket",
+    expiry="24 h after the last ticket of the user's end",
     is_mutable=True,
     secret_fields=("token_digest",),
 )

@@ -22,7 +22,7 @@ from control_plane.agents.trial_grants import grant_fields
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
-from control_plane.usecases.tunnels import tunnel_entries
+from control_plane.usecases.tunnels import NO_TUNNELS, TunnelList, list_tunnels
 
 # The reason of a notice that the cloud announced to the cluster, not to the machine.
 END_REASON = "the cloud announced that this machine will be taken away"
@@ -145,16 +145,16 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
         _desired_entry(services, entry, answer.trials.get(trial_id), bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
-    tunnels = tunnel_entries(services, answer.tunnels) if answer.tunnels else []
+    tunnels = list_tunnels(services, agent_id, answer.tunnels) if answer.tunnels else NO_TUNNELS
     ends = [] if answer.ends_ms is None else [answer.ends_ms]
-    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels])
+    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries])
     revision = int.from_bytes(sha256(content).digest()[:6]) + 1
     return AgentAnswer(
         fields=_answer_fields(answer, revision, desired, tunnels),
         revision=revision,
         addresses=frozenset(addresses.trial(trial_id) for trial_id in trial_ids),
         is_news=any("spec" in entry or entry["state"] != "run" for entry in desired)
-        or any(not entry["is_answered"] for entry in tunnels),
+        or tunnels.is_awaited,
     )
 
 
@@ -162,7 +162,7 @@ def _answer_fields(
     answer: SyncResponse,
     revision: int,
     desired: list[dict[str, Any]],
-    tunnels: list[dict[str, Any]],
+    tunnels: TunnelList,
 ) -> dict[str, Any]:
     """Return the JSON fields of the answer.
 
@@ -184,8 +184,8 @@ def _answer_fields(
         fields["notice"] = {"deadline_ms": answer.ends_ms, "reason": END_REASON}
     if answer.tick_age_ms is not None:
         fields["tick_age_ms"] = answer.tick_age_ms
-    if tunnels:
-        fields["tunnels"] = tunnels
+    if tunnels.entries:
+        fields["tunnels"] = tunnels.entries
     return fields
 
 

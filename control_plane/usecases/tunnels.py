@@ -7,6 +7,7 @@ waiting sync.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.messages.agent import TunnelClosed, TunnelOpened
+from control_plane.actors.step import CommandRefused
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.rows import agent_rows
 from control_plane.rows.json_codec import JsonCodec
@@ -28,8 +30,12 @@ from control_plane.usecases.row_changes import change_row
 from detcloud.shared.tunnel.certificate_text import decode_certificate
 from detcloud.shared.tunnel.tickets import Side
 
+log = logging.getLogger(__name__)
+
 KEPT_MS = 24 * 3600 * 1000
-"""The time after the last ticket for which a tunnel is kept."""
+"""The time after the user's last ticket for which a tunnel is kept."""
+AWAITED_MS = 120_000
+"""The time after the opening for which the agent is asked to answer at once."""
 PORTS_MAX = 32
 _ID_BYTES = 12
 
@@ -114,7 +120,7 @@ def open_tunnel(
         certificate,
         now_ms,
     )
-    put = _expiring_put(record, None, now_ms)
+    put = _put(record, None, now_ms + KEPT_MS)
     services.engine.execute_command(
         addresses.agent(agent),
         TunnelOpened(tunnel, trial_id, epoch),
@@ -155,16 +161,26 @@ def admit_user(services: Services, tunnel: str) -> Admission:
 def admit_agent(services: Services, agent: str, tunnel: str, certificate: str) -> Admission:
     """Store the certificate of the agent's end, and return an admission.
 
+    The end of the row stays, because an agent dials again while the user's machine is gone.
+
     Raises:
         RequestError: not_found for an unknown tunnel or a cluster without a relay; forbidden for
             another agent's tunnel; conflict if the tunnel is closed; invalid for an invalid
             certificate.
     """
     check_certificate(certificate)
-    record = load_tunnel(services, tunnel)
-    if record.agent != agent:
-        raise RequestError(Code.FORBIDDEN, f"tunnel {tunnel} does not lead to agent {agent}")
+    record = _load_tunnel_of(services, agent, tunnel)
     return _admit(services, replace(record, agent_certificate=certificate), Side.AGENT)
+
+
+def abandon_tunnel(services: Services, agent: str, tunnel: str) -> TunnelRecord:
+    """Close a tunnel that the user's end has left. Return the tunnel's last record.
+
+    Raises:
+        RequestError: not_found for an unknown tunnel; forbidden for another agent's tunnel.
+    """
+    _load_tunnel_of(services, agent, tunnel)
+    return close_tunnel(services, tunnel, "", lambda reply: ())
 
 
 def close_tunnel(
@@ -188,29 +204,40 @@ def close_tunnel(
     return record
 
 
-def tunnel_entries(services: Services, tunnels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries of open tunnels for the answer to an agent's sync.
+@dataclass(frozen=True)
+class TunnelList:
+    """The open tunnels to an agent's allocations."""
 
-    Tunnels without a row, and tunnels whose user's token has ended, are left out: the agent then
-    closes them. `is_answered` is False while the user waits for the agent.
+    entries: tuple[dict[str, Any], ...] = ()
+    """The entries for the answer to the agent's sync. `is_answered` is False until the agent has
+    requested a ticket.
+    """
+    is_awaited: bool = False
+    """Whether a user has opened a tunnel within AWAITED_MS, and waits for the agent."""
+
+
+NO_TUNNELS = TunnelList()
+
+
+def list_tunnels(services: Services, agent: str, tunnels: Sequence[str]) -> TunnelList:
+    """Return the open tunnels among the tunnels in the agent's head, and close the others.
+
+    A tunnel without a row, or whose user's token has ended, leaves the agent's head. The agent then
+    closes the tunnel, and another tunnel can take its place.
     """
     entries = []
+    is_awaited = False
     now_ms = services.now_ms()
-    for row in services.table.get_many([_key(tunnel) for tunnel in tunnels]):
-        if row is None or _is_expired(row, now_ms):
+    rows = services.table.get_many([_key(tunnel) for tunnel in tunnels])
+    for tunnel, row in zip(tunnels, rows, strict=True):
+        record = None if row is None or _is_expired(row, now_ms) else _CODEC.decode(row.body)
+        if record is None or services.tokens.find_principal(record.token_digest) is None:
+            _close_dead_tunnel(services, agent, tunnel)
             continue
-        record = _CODEC.decode(row.body)
-        if services.tokens.find_principal(record.token_digest) is not None:
-            entries.append(
-                {
-                    "tunnel": record.tunnel,
-                    "allocation": record.allocation,
-                    "user": record.user,
-                    "ports": list(record.ports),
-                    "is_answered": bool(record.agent_certificate),
-                }
-            )
-    return entries
+        entries.append(_entry(record))
+        is_recent = now_ms - record.opened_ms < AWAITED_MS
+        is_awaited = is_awaited or (is_recent and not record.agent_certificate)
+    return TunnelList(tuple(entries), is_awaited)
 
 
 def require_relay(services: Services) -> TunnelRelay:
@@ -231,8 +258,41 @@ def check_certificate(certificate: str) -> None:
         raise invalid("certificate", str(error)) from None
 
 
+def _entry(record: TunnelRecord) -> dict[str, Any]:
+    return {
+        "tunnel": record.tunnel,
+        "allocation": record.allocation,
+        "user": record.user,
+        "ports": list(record.ports),
+        "is_answered": bool(record.agent_certificate),
+    }
+
+
+def _close_dead_tunnel(services: Services, agent: str, tunnel: str) -> None:
+    """Remove a tunnel that cannot be used again from the agent's head.
+
+    The row stays until its expiry, so that the user is told the reason. A refusal is only logged:
+    the agent's next sync tries again.
+    """
+    try:
+        services.engine.execute_command(addresses.agent(agent), TunnelClosed(tunnel))
+    except CommandRefused as refused:
+        log.warning("tunnel %s of agent %s stays listed: %s", tunnel, agent, refused)
+
+
+def _load_tunnel_of(services: Services, agent: str, tunnel: str) -> TunnelRecord:
+    """Return a tunnel to the agent. Raise RequestError not_found or forbidden."""
+    record = load_tunnel(services, tunnel)
+    if record.agent != agent:
+        raise RequestError(Code.FORBIDDEN, f"tunnel {tunnel} does not lead to agent {agent}")
+    return record
+
+
 def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
-    """Store the record for another KEPT_MS, and return an admission with a new ticket."""
+    """Return an admission with a new ticket. Keep the row of a user's end for another KEPT_MS.
+
+    The certificate of an agent's end is stored.
+    """
     relay = require_relay(services)
     _check_open(services, record)
     now_ms = services.now_ms()
@@ -241,9 +301,12 @@ def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
         if row is None:
             raise RequestError(Code.CONFLICT, f"tunnel {record.tunnel} was closed")
         stored = _CODEC.decode(row.body)
-        if side is Side.AGENT:
-            stored = replace(stored, agent_certificate=record.agent_certificate)
-        return stored, (_expiring_put(stored, row, now_ms),)
+        if side is Side.USER:
+            return stored, (_put(stored, row, now_ms + KEPT_MS),)
+        if stored.agent_certificate == record.agent_certificate:
+            return stored, ()
+        stored = replace(stored, agent_certificate=record.agent_certificate)
+        return stored, (_put(stored, row, row.due_ms),)
 
     stored = change_row(services.table, _key(record.tunnel), change, f"tunnel {record.tunnel}")
     place = stored.tunnel, stored.user, stored.allocation, stored.ports
@@ -252,6 +315,9 @@ def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
 
 def _check_open(services: Services, record: TunnelRecord) -> None:
     """Raise RequestError conflict unless the agent's head lists the tunnel and the token lives."""
+    if services.tokens.find_principal(record.token_digest) is None:
+        text = f"tunnel {record.tunnel} is closed: the token that opened it has ended"
+        raise RequestError(Code.CONFLICT, f"{text}; open another")
     state = services.engine.read_state(addresses.agent(record.agent))
     is_listed = isinstance(state, AgentState) and any(
         opened.tunnel == record.tunnel for opened in state.tunnels
@@ -259,9 +325,6 @@ def _check_open(services: Services, record: TunnelRecord) -> None:
     if not is_listed:
         text = f"tunnel {record.tunnel} is closed: allocation {record.allocation} has ended"
         raise RequestError(Code.CONFLICT, f"{text}, or the tunnel was closed; open another")
-    if services.tokens.find_principal(record.token_digest) is None:
-        text = f"tunnel {record.tunnel} is closed: the token that opened it has ended"
-        raise RequestError(Code.CONFLICT, f"{text}; open another")
 
 
 def _find_place(services: Services, trial_id: int) -> tuple[str, int]:
@@ -280,12 +343,12 @@ def _find_place(services: Services, trial_id: int) -> tuple[str, int]:
     return places[0].agent, trial.epoch
 
 
-def _expiring_put(record: TunnelRecord, former: Row | None, now_ms: int) -> Put:
-    """Return the write that stores a tunnel for KEPT_MS, in place of the row `former`."""
+def _put(record: TunnelRecord, former: Row | None, expires_ms: int | None) -> Put:
+    """Return the write that stores a tunnel until `expires_ms`, in place of the row `former`."""
     body = _CODEC.encode(record) if former is None else _CODEC.encode(record, former.body)
-    revision = now_ms if former is None else former.revision + 1
+    revision = record.opened_ms if former is None else former.revision + 1
     expected = Expect.ABSENT if former is None else former.revision
-    return Put(_key(record.tunnel), revision, body, expected, now_ms + KEPT_MS, expires=True)
+    return Put(_key(record.tunnel), revision, body, expected, expires_ms, expires=True)
 
 
 def _is_expired(row: Row, now_ms: int) -> bool:

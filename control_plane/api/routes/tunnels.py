@@ -24,6 +24,7 @@ from control_plane.usecases.tunnels import (
     PORTS_MAX,
     Admission,
     TunnelRecord,
+    abandon_tunnel,
     admit_agent,
     admit_user,
     close_tunnel,
@@ -179,6 +180,19 @@ def issue_agent_ticket(
     check_own(agent_id, caller)
     admission = admit_agent(services, agent_id, tunnel_id, body.certificate)
     return _ticket_answer(admission, admission.tunnel.user_certificate)
+
+
+@router.delete("/agents/{agent_id}/tunnels/{tunnel_id}")
+@require_role(Role.AGENT)
+def abandon(
+    agent_id: AgentId, tunnel_id: TunnelId, caller: Caller, services: ServicesParameter
+) -> Tunnel:
+    """Close a tunnel that the user's end has left, and return the closed tunnel.
+
+    Errors: `forbidden` for another agent. `not_found` for an unknown or closed tunnel.
+    """
+    check_own(agent_id, caller)
+    return _tunnel_answer(abandon_tunnel(services, agent_id, tunnel_id))
 
 
 def _user_ticket(services: Services, tunnel_id: str) -> TunnelTicket:

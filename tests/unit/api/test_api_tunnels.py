@@ -6,9 +6,10 @@ import pytest
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
+from control_plane.actors import addresses
 from control_plane.rows.user_rows import TOKEN
 from control_plane.state.table import Delete, Expect, Key
-from control_plane.usecases.tunnels import KEPT_MS
+from control_plane.usecases.tunnels import KEPT_MS, list_tunnels
 from detcloud.shared.tunnel.keys import make_key
 from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, make_binding, read_ticket
 from tests.unit.api.adapters import RELAY
@@ -41,6 +42,17 @@ def agent_ticket(agent: Agent, tunnel: str, certificate: str = KEY.certificate) 
     path = f"{V1}/agents/{agent.name}/tunnels/{tunnel}/tickets"
     body = {"certificate": certificate}
     return call(agent.app, "POST", path, token=agent.token, content=body)
+
+
+def abandon(agent: Agent, tunnel: str) -> Answer:
+    path = f"{V1}/agents/{agent.name}/tunnels/{tunnel}"
+    return call(agent.app, "DELETE", path, token=agent.token)
+
+
+def read_head(cluster: Cluster, agent: Agent) -> list[str]:
+    """Return the tunnels in the head of the agent's actor."""
+    state = cluster.services.engine.read_state(addresses.agent(agent.name))
+    return [opened.tunnel for opened in state.tunnels]
 
 
 def listed_tunnels(agent: Agent) -> list[str]:
@@ -167,6 +179,46 @@ def test_unused_tunnel_expires(cluster: Cluster, agent: Agent) -> None:
     cluster.clock.ms += KEPT_MS
     assert cluster.get(f"/tunnels/{tunnel}").status == 404
     assert listed_tunnels(agent) == []
+
+
+def test_tickets_of_the_agent_keep_no_tunnel(cluster: Cluster, agent: Agent) -> None:
+    tunnel = open_tunnel(cluster)["tunnel"]["id"]
+    cluster.clock.ms += KEPT_MS - 1
+    assert agent_ticket(agent, tunnel).status == 200
+    cluster.clock.ms += 1
+    assert agent_ticket(agent, tunnel).status == 404
+
+
+def test_agent_closes_an_abandoned_tunnel(cluster: Cluster, agent: Agent) -> None:
+    tunnel = open_tunnel(cluster)["tunnel"]["id"]
+    stranger = Agent(cluster, "stranger")
+    assert abandon(stranger, tunnel).status == 403
+    assert listed_tunnels(agent) == [tunnel]
+    assert abandon(agent, tunnel).json["id"] == tunnel
+    assert listed_tunnels(agent) == []
+    assert abandon(agent, tunnel).status == 404
+
+
+def test_dead_tunnels_free_their_places(cluster: Cluster, agent: Agent) -> None:
+    for _ in range(64):
+        open_tunnel(cluster)
+    cluster.clock.ms += KEPT_MS
+    assert listed_tunnels(agent) == []
+    tunnel = open_tunnel(cluster)["tunnel"]["id"]
+    assert listed_tunnels(agent) == [tunnel]
+
+
+def test_unanswered_tunnel_hurries_the_agent_for_two_minutes(
+    cluster: Cluster, agent: Agent
+) -> None:
+    open_tunnel(cluster)
+    tunnels = read_head(cluster, agent)
+    assert list_tunnels(cluster.services, agent.name, tunnels).is_awaited
+    cluster.clock.ms += 120_000
+    listed = list_tunnels(cluster.services, agent.name, tunnels)
+    # An agent that does not know tunnels must not be asked every second for a day.
+    assert [entry["is_answered"] for entry in listed.entries] == [False]
+    assert not listed.is_awaited
 
 
 def test_trial_that_does_not_run_is_refused(cluster: Cluster, agent: Agent) -> None:
