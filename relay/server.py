@@ -177,6 +177,9 @@ class _End(asyncio.Protocol):
             self._refuse(Refusal(503, "the relay has too many connections; try again later"))
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            # TLS passes on bytes after the close of the connection.
+            return
         if self.ticket is None:
             answer = self._request.feed(data)
             if isinstance(answer, Upgrade):

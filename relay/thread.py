@@ -1,6 +1,7 @@
 """A relay in a thread of another process, for clusters on a single machine."""
 
 import asyncio
+import ssl
 import threading
 import time
 
@@ -15,7 +16,12 @@ class RelayThread:
     """A relay in a thread, which listens on an address of this machine."""
 
     def __init__(
-        self, secret: bytes, host: str, port: int = 0, bounds: RelayBounds = DEFAULT_BOUNDS
+        self,
+        secret: bytes,
+        host: str,
+        port: int = 0,
+        bounds: RelayBounds = DEFAULT_BOUNDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Create a relay. `start` begins to listen.
 
@@ -24,8 +30,9 @@ class RelayThread:
             host: the address to listen on.
             port: the port to listen on, or 0 for a free port.
             bounds: the limits.
+            tls: the relay's certificate. None to serve without TLS.
         """
-        self._secret, self._host, self._bounds = secret, host, bounds
+        self._secret, self._host, self._bounds, self._tls = secret, host, bounds, tls
         self.port = port
         """The port, which is known after `start`."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,7 +66,7 @@ class RelayThread:
     async def _serve(self) -> None:
         relay = Relay(self._secret, lambda: time.time_ns() // 1_000_000, self._bounds)
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        self.port = await relay.start(self._host, self.port)
+        self.port = await relay.start(self._host, self.port, self._tls)
         self._ready.set()
         await self._stopped.wait()
         await relay.stop()

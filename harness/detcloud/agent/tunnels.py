@@ -5,6 +5,7 @@ The module is imported with the first tunnel, so that an idle agent stays small.
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 import time
@@ -31,25 +32,32 @@ REQUEST_SECONDS = 10.0
 CLOSED_BY_CLUSTER = (
     "the tunnel was closed: the allocation ended, the token was revoked, or a user closed it"
 )
+RESERVED_DESCRIPTORS = 256
+"""The descriptors that streams leave to the agent's other work."""
 AGENT_STOPS = "the agent is stopping, so its connections end"
 
 
 class AllocationPorts:
     """The ports of an allocation that a tunnel may reach."""
 
-    def __init__(self, node: Node, allocation: str, ports: frozenset[int]) -> None:
+    def __init__(
+        self, node: Node, allocation: str, ports: frozenset[int], has_room: Callable[[], bool]
+    ) -> None:
         self._node = node
         self._allocation = allocation
         self._ports = ports
+        self._has_room = has_room
 
     def connect(self, port: int) -> socket.socket | ResetReason:
         """Return a socket that connects to a port of the allocation without blocking.
 
-        Return the reason of a refusal if the tunnel is not for the port, if no program listens, or
-        if a program outside the allocation listens.
+        Return the reason of a refusal if the tunnel is not for the port, if the agent has too many
+        streams, if no program listens, or if a program outside the allocation listens.
         """
         if port not in self._ports:
             return ResetReason.NOT_ALLOWED
+        if not self._has_room():
+            return ResetReason.NO_ROOM
         listeners = find_listeners(port)
         if not listeners:
             return ResetReason.REFUSED
@@ -142,8 +150,7 @@ class AgentTunnels:
         end = TunnelEnd(
             TunnelSession(None),
             partial(self._dial, tunnel, key.certificate, partial(_channel, key)),
-            ports=AllocationPorts(self._node, allocation, ports),
-            report=lambda text: None,
+            ports=AllocationPorts(self._node, allocation, ports, self._has_room),
         )
         if self._notice is not None:
             end.notify(_notice_text(self._notice))
@@ -153,14 +160,39 @@ class AgentTunnels:
             target=self._run, args=(tunnel, end), name=f"tunnel {tunnel}", daemon=True
         ).start()
 
+    def _has_room(self) -> bool:
+        """Return whether the process may open another connection for a stream.
+
+        Users share the agent, so streams must not take the descriptors of its other work.
+        """
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = sum(end.open_sockets for end in list(self._ends.values()))
+        return limit == resource.RLIM_INFINITY or used < limit - RESERVED_DESCRIPTORS
+
     def _run(self, tunnel: str, end: TunnelEnd) -> None:
         reason = "an error of the agent"
         try:
             reason = end.run()
+            if end.is_abandoned:
+                self._abandon(tunnel)
         finally:
             with self._lock:
                 del self._ends[tunnel]
             self._log_line(f"tunnel {tunnel} ended: {reason}")
+
+    def _abandon(self, tunnel: str) -> None:
+        """Ask the cluster to close a tunnel whose user's end does not come back.
+
+        After a failure, the next answer lists the tunnel again, and another attempt follows.
+        """
+        client = Transport(self._url, self._session_token())
+        try:
+            path = f"/api/v1/agents/{self._agent}/tunnels/{tunnel}"
+            client.request("DELETE", path, retry=False, timeout_seconds=REQUEST_SECONDS)
+        except (Unreachable, ApiError) as error:
+            self._log_line(f"tunnel {tunnel} could not be closed on the cluster: {error}")
+        finally:
+            client.close()
 
     def _dial(
         self, tunnel: str, certificate: str, open_channel: Callable[[str], SecureChannel]

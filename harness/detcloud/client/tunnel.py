@@ -26,6 +26,8 @@ ANSWER_SECONDS_MAX = 120.0
 """The time in which the agent must answer. Agents in clouds ask the cluster twice a minute."""
 # The first ticket is used only while it is certainly valid.
 _TICKET_SECONDS = 40.0
+# The cluster has closed the tunnel, or the token has ended. Other errors of the cluster may pass.
+_FINAL_STATUSES = frozenset((401, 403, 404, 409, 422))
 _POLL_SECONDS_MIN, _POLL_SECONDS_MAX = 0.02, 1.0
 
 
@@ -74,6 +76,7 @@ class UserTunnel:
         trial_id: int,
         listeners: Sequence[tuple[socket.socket, int]],
         report: Callable[[str], None] = lambda text: None,
+        idle_seconds: float = 0.0,
     ) -> None:
         """Open a tunnel to a trial's present allocation. No connection is carried yet.
 
@@ -82,6 +85,7 @@ class UserTunnel:
             trial_id: the trial.
             listeners: sockets that listen, each with a port of the trial.
             report: called in the thread of `run` with sentences about the tunnel.
+            idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
 
         Raises:
             ApiError: the cluster refuses the tunnel.
@@ -96,6 +100,7 @@ class UserTunnel:
         self.id = str(self._opened["tunnel"]["id"])
         self._listeners = listeners
         self._report = report
+        self._idle_seconds = idle_seconds
 
     def run(self) -> str:
         """Carry connections until the tunnel ends, and return the reason as a sentence.
@@ -104,7 +109,13 @@ class UserTunnel:
         """
         while True:
             session = TunnelSession(os.urandom(SESSION_BYTES))
-            end = TunnelEnd(session, self._dial, listeners=self._listeners, report=self._report)
+            end = TunnelEnd(
+                session,
+                self._dial,
+                listeners=self._listeners,
+                report=self._report,
+                idle_seconds=self._idle_seconds,
+            )
             reason = end.run()
             if reason != FORGOTTEN_SESSION:
                 return reason
@@ -130,6 +141,8 @@ class UserTunnel:
         except Unreachable as error:
             raise RelayUnavailable(f"the cluster does not answer: {error}") from None
         except ApiError as error:
+            if error.status not in _FINAL_STATUSES:
+                raise RelayUnavailable(error.message) from None
             raise TunnelOver(error.message) from None
         except (KeyError, TypeError, ValueError) as error:
             raise TunnelOver(f"the cluster's answer is invalid: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import random
 import socket
@@ -10,14 +11,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from detcloud.shared.tunnel.keys import make_key
+from detcloud.shared.tunnel.multiplexer import ResetReason
 from relay.__main__ import PORT_VARIABLE, SECRET_VARIABLE, VariableInvalid, read_variables
 from relay.thread import RelayThread
-from tests.patience import PROCESS_SECONDS_MAX, wait_until
-from tests.unit.relay.tunnel_ends import HOST, SECRET, EchoServer, Ends, receive_exactly
+from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
+from tests.unit.relay.tunnel_ends import (
+    HOST,
+    SECRET,
+    EchoServer,
+    Ends,
+    LocalPorts,
+    receive_exactly,
+)
 
 ENCODED = base64.b64encode(SECRET).decode()
 
@@ -171,6 +183,95 @@ def test_stalled_program_delays_no_other_program(relay: RelayThread, echo: EchoS
             stalled.sendall(bytes(256 << 20))
         program.sendall(b"key")
         assert receive_exactly(program, 3) == b"key"
+
+
+def test_idle_tunnel_warns_and_closes(relay: RelayThread, echo: EchoServer) -> None:
+    url = f"http://{HOST}:{relay.port}"
+    with Ends(lambda: url, echo.port, idle_seconds=2.0) as ends, ends.connect() as program:
+        program.sendall(b"x")
+        assert receive_exactly(program, 1) == b"x"
+        wait_until(lambda: "user" in ends.reasons)
+        # Half of the time is left at the warning.
+        assert "the tunnel closes in 1 s unless it is used" in ends.reports[-1]
+        assert ends.reasons["user"] == "no byte has passed for 2 s"
+        wait_until(lambda: ends.reasons.get("agent") == ends.reasons["user"])
+        assert has_ended(program)
+
+
+class FullListener(socket.socket):
+    """A listener of a process that has no descriptor left for the first three attempts."""
+
+    failures = 3
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_connection_waits_for_a_free_descriptor(relay: RelayThread, echo: EchoServer) -> None:
+    url = f"http://{HOST}:{relay.port}"
+    with Ends(lambda: url, echo.port, listener=FullListener) as ends, ends.connect() as program:
+        program.sendall(b"x")
+        assert receive_exactly(program, 1) == b"x"
+        assert any("Too many open files" in text for text in ends.reports)
+
+
+class FullPorts(LocalPorts):
+    """The ports of a trial on a machine whose agent has no descriptor left."""
+
+    def connect(self, port: int) -> socket.socket | ResetReason:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_agent_without_descriptors_refuses_connections(relay: RelayThread) -> None:
+    url = f"http://{HOST}:{relay.port}"
+    with Ends(lambda: url, 80, ports=FullPorts()) as ends, ends.connect() as program:
+        assert has_ended(program)
+        wait_until(lambda: any("has too many connections" in text for text in ends.reports))
+        assert "agent" not in ends.reasons
+
+
+def test_session_over_http_survives_a_killed_relay() -> None:
+    server = ThreadingHTTPServer((HOST, 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    process, port = start_relay()
+    with server, Ends(lambda: f"http://{HOST}:{port}", server.server_port) as ends:
+        client = HTTPConnection(HOST, ends.listener.getsockname()[1], timeout=ANSWER_SECONDS_MAX)
+        first = answer_over(client)
+        for _ in range(2):
+            process.kill()
+            end_process(process)
+            process, _ = start_relay(port)
+            # The server names the client's port, so that another connection would be noticed.
+            assert answer_over(client) == first
+        client.close()
+        server.shutdown()
+    process.terminate()
+    end_process(process)
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Answers each request with the port of the client's connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = str(self.client_address[1]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def answer_over(client: HTTPConnection) -> bytes:
+    """Return the answer to a request over the client's present connection."""
+    client.request("GET", "/")
+    return client.getresponse().read()
 
 
 @pytest.mark.parametrize(

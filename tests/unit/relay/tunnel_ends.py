@@ -16,7 +16,7 @@ from detcloud.shared.tunnel.multiplexer import ResetReason
 from detcloud.shared.tunnel.relay_link import RelayLink, dial_relay
 from detcloud.shared.tunnel.session import TunnelSession
 from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, Ticket, make_binding
-from detcloud.shared.tunnel.tunnel_end import TunnelEnd
+from detcloud.shared.tunnel.tunnel_end import TrialPorts, TunnelEnd
 from tests.patience import ANSWER_SECONDS_MAX
 
 SECRET = b"s" * 32
@@ -65,15 +65,25 @@ class Ends:
     """A user's end that listens on a port, and an agent's end, each in a thread."""
 
     def __init__(
-        self, relay_url: Callable[[], str], remote_port: int, tunnel: str = TUNNEL
+        self,
+        relay_url: Callable[[], str],
+        remote_port: int,
+        tunnel: str = TUNNEL,
+        *,
+        pin: str = "",
+        ports: TrialPorts | None = None,
+        listener: type[socket.socket] = socket.socket,
+        idle_seconds: float = 0.0,
     ) -> None:
+        self.pin = pin
         self.keys = Keys()
         self.agent_key = self.keys.agent
         """The key with which the agent's end dials."""
         self.dials: list[Side] = []
         self.relay_url = relay_url
         self.tunnel = tunnel
-        self.listener = socket.create_server((HOST, 0), backlog=2_000)
+        opened = socket.create_server((HOST, 0), backlog=2_000)
+        self.listener = listener(fileno=opened.detach())
         self.reports: list[str] = []
         self.reasons: dict[str, str] = {}
         session = TunnelSession(os.urandom(SESSION_BYTES))
@@ -82,8 +92,9 @@ class Ends:
             self.dial_user,
             listeners=[(self.listener, remote_port)],
             report=self.reports.append,
+            idle_seconds=idle_seconds,
         )
-        self.agent = TunnelEnd(TunnelSession(None), self.dial_agent, ports=LocalPorts())
+        self.agent = TunnelEnd(TunnelSession(None), self.dial_agent, ports=ports or LocalPorts())
         self.threads = [
             threading.Thread(target=self._run, args=(name, end), daemon=True)
             for name, end in (("user", self.user), ("agent", self.agent))
@@ -93,13 +104,13 @@ class Ends:
         self.dials.append(Side.USER)
         channel = SecureChannel(self.keys.user, self.keys.agent.certificate, is_agent=False)
         ticket = make_ticket(Side.USER, tunnel=self.tunnel)
-        return dial_relay(self.relay_url(), "", ticket, channel)
+        return dial_relay(self.relay_url(), self.pin, ticket, channel)
 
     def dial_agent(self) -> RelayLink:
         self.dials.append(Side.AGENT)
         channel = SecureChannel(self.agent_key, self.keys.user.certificate, is_agent=True)
         ticket = make_ticket(Side.AGENT, tunnel=self.tunnel)
-        return dial_relay(self.relay_url(), "", ticket, channel)
+        return dial_relay(self.relay_url(), self.pin, ticket, channel)
 
     def _run(self, name: str, end: TunnelEnd) -> None:
         self.reasons[name] = end.run()

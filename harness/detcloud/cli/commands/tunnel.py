@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
@@ -21,6 +22,10 @@ from detcloud.client.tunnel import (
 from detcloud.shared.errors import DetcloudError
 
 PORT_MAX = 65_535
+IDLE_MINUTES = 60
+MINUTES_MAX = 30 * 24 * 60
+# Each connection needs a descriptor; some systems allow 256 at first.
+_DESCRIPTORS = 4_096
 
 
 def add_tunnel_arguments(parser: ArgumentParser) -> None:
@@ -35,6 +40,14 @@ def add_tunnel_arguments(parser: ArgumentParser) -> None:
         metavar="[LOCAL:]PORT",
         help="a port of the trial, and the port of this machine that leads to it (default: the "
         "same number; 0 chooses a free port)",
+    )
+    parser.add_argument(
+        "--idle-timeout",
+        type=parse_minutes,
+        default=IDLE_MINUTES,
+        metavar="MINUTES",
+        help="close the tunnel after this time without a byte, with a warning before (default: "
+        f"{IDLE_MINUTES}; 0: never)",
     )
     parser.add_argument("--trial", action="store_true", help="ID is a trial, not an experiment")
 
@@ -55,11 +68,25 @@ def parse_port_pair(text: str) -> PortPair:
     return PortPair(int(local), int(remote))
 
 
+def parse_minutes(text: str) -> int:
+    """Parse a number of minutes, 0 to MINUTES_MAX.
+
+    Raises:
+        ArgumentTypeError: the text is no such number.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) <= MINUTES_MAX):
+        raise ArgumentTypeError(
+            f"{text!r} is no time in minutes; expected 0 to {MINUTES_MAX}, where 0 is never"
+        )
+    return int(text)
+
+
 def run_tunnel(arguments: Namespace) -> int:
     """Carry connections to ports of a running trial until Ctrl-C or the end of the tunnel.
 
-    The ports are listed on stderr once the trial's machine has answered. Return INTERRUPTED after
-    Ctrl-C, and FAILED, with the reason on stderr, if the tunnel has ended.
+    The ports are listed on stderr at once. Connections wait until the trial's machine has answered.
+    Refused connections are reported on stderr. Return INTERRUPTED after Ctrl-C, and FAILED, with
+    the reason on stderr, if the tunnel has ended.
 
     Raises:
         DetcloudError: no cluster is available, a port of this machine is not available, several
@@ -67,9 +94,11 @@ def run_tunnel(arguments: Namespace) -> int:
     """
     client = connect(arguments)
     trial_id = arguments.id if arguments.trial else _only_trial(client, arguments.id)
+    _raise_descriptor_limit()
     listeners = open_listeners(arguments.pairs)
     try:
-        tunnel = UserTunnel(client, trial_id, listeners, _report)
+        idle_seconds = arguments.idle_timeout * 60
+        tunnel = UserTunnel(client, trial_id, listeners, _report, idle_seconds)
         for listener, port in listeners:
             local = listener.getsockname()[1]
             _report(f"{ADDRESS}:{local} leads to port {port} of trial {trial_id}; Ctrl-C ends it")
@@ -107,6 +136,17 @@ def _only_trial(client: Client, experiment_id: int) -> int:
             "`detcloud job list`"
         )
     return running[0]
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as a tunnel can use, if the system permits."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # Windows has no such module.
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+        if 0 <= soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _report(text: str) -> None:

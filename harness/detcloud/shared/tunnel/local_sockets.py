@@ -135,7 +135,12 @@ class LocalSockets:
         Otherwise end the stream.
         """
         failed = local.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        reason = ResetReason.REFUSED if failed else check()
+        reason: ResetReason | None = ResetReason.REFUSED
+        if not failed:
+            try:
+                reason = check()
+            except OSError:
+                reason = ResetReason.NO_ROOM
         if reason is not None:
             self._streams.reset(local.stream, reason)
             self._close(local, is_regular=False)

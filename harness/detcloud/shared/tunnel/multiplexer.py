@@ -56,6 +56,8 @@ class ResetReason(IntEnum):
     """The tunnel is not for this port."""
     TOO_MANY = 4
     """The session has STREAMS_MAX open streams."""
+    NO_ROOM = 5
+    """The machine of the trial can open no more connections now."""
 
 
 @dataclass(frozen=True, slots=True)

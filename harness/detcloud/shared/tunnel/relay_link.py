@@ -213,6 +213,8 @@ def dial_relay(url: str, pin: str, ticket: str, channel: SecureChannel) -> Relay
             ticket.
         ValueError: the address or the environment's proxy is invalid.
     """
+    if pin and not url.startswith("https://"):
+        raise RelayUnavailable(f"the relay at {url} has a pin, but no certificate")
     try:
         connection = _connect(url, pin)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import selectors
 import socket
@@ -31,7 +32,13 @@ DEAD_SECONDS = 45.0
 """The time without received bytes after which a link counts as broken."""
 RESUME_SECONDS_MAX = 600.0
 """The time without a link after which an end gives up its session."""
+LINK_SECONDS_MAX = 6 * 3600.0
+"""The age of a link at which the user's end dials again, so that the cluster keeps the tunnel."""
+IDLE_WARNING_SECONDS = 300.0
+"""The time before the end of an idle tunnel at which a sentence warns, at most half of the time."""
 _TURN_SECONDS = 1.0
+_ACCEPT_PAUSE_SECONDS = 1.0
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _CHUNK_BYTES = 131_072
 _LAST_WORDS_SECONDS = 2.0
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.2, 10.0
@@ -40,6 +47,10 @@ _WAKE, _LINK, _LISTENER = "wake", "link", "listener"
 
 class TunnelOver(Exception):
     """The cluster has ended the tunnel, so the end must not dial again."""
+
+
+class _LinkOld(Exception):
+    """The user's end replaces a link that still works."""
 
 
 class TrialPorts(Protocol):
@@ -69,6 +80,7 @@ class TunnelEnd:
         listeners: Sequence[tuple[socket.socket, int]] = (),
         ports: TrialPorts | None = None,
         report: Callable[[str], None] = lambda text: None,
+        idle_seconds: float = 0.0,
     ) -> None:
         """Create an end.
 
@@ -79,6 +91,8 @@ class TunnelEnd:
             listeners: at the user's end, sockets that listen, each with the port of the trial.
             ports: at the agent's end, the ports of the trial.
             report: called in the thread of `run` with sentences about the tunnel.
+            idle_seconds: the time without bytes of programs after which this end closes the tunnel.
+                0 for never.
         """
         self._session = session
         self._dial = dial
@@ -91,9 +105,21 @@ class TunnelEnd:
         self._notices: deque[str] = deque(maxlen=8)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._heard_at = self._pinged_at = self._acked_at = time.monotonic()
+        self._dialled_at = self._used_at = time.monotonic()
+        self._idle_seconds = idle_seconds
+        self._has_warned = False
+        # When listeners are watched again, after the system had no descriptor for a connection.
+        self._accepts_at: float | None = None
         self._closed: str | None = None
+        self.is_abandoned = False
+        """Whether `run` has ended because the peer did not come back for RESUME_SECONDS_MAX."""
         self.ready = threading.Event()
         """Set when the peer has answered for the first time."""
+
+    @property
+    def open_sockets(self) -> int:
+        """The number of connections of local programs."""
+        return len(self._sockets)
 
     def stop(self, reason: str) -> None:
         """End the tunnel for this reason, which the peer shows. Return at once."""
@@ -116,6 +142,7 @@ class TunnelEnd:
         try:
             while self._stop_reason is None and self._closed is None:
                 if time.monotonic() - lost_at > RESUME_SECONDS_MAX:
+                    self.is_abandoned = True
                     return f"no connection was possible for {RESUME_SECONDS_MAX:g} s"
                 try:
                     if self._carry_once():
@@ -135,13 +162,17 @@ class TunnelEnd:
         """Dial, and carry streams until the link breaks. Return whether the peer answered."""
         link = self._dial()
         self._session.begin_connection()
-        self._heard_at = self._pinged_at = time.monotonic()
+        self._heard_at = self._pinged_at = self._dialled_at = time.monotonic()
         self._selector.register(link, selectors.EVENT_READ, (_LINK, link))
         try:
             self._carry(link)
-        except (LinkBroken, ssl.SSLError) as error:
+        except _LinkOld:
+            pass
+        except LinkBroken as error:
             if self._session.is_resumed:
                 self._report(f"the connection was interrupted: {error}; resuming")
+        except ssl.SSLError as error:
+            self._report(f"the other end did not prove its key: {error}; trying again")
         except ProtocolError as error:
             self._closed = str(error)
             self._session.close(str(error))
@@ -162,12 +193,14 @@ class TunnelEnd:
             writes = selectors.EVENT_WRITE if link.unsent_bytes else 0
             self._selector.modify(link, selectors.EVENT_READ | writes, (_LINK, link))
             self._keep_alive(link)
+            self._check_idle()
             seconds = 0.0 if link.has_buffered_input else _TURN_SECONDS
             ready = self._selector.select(seconds)
             if link.has_buffered_input:
                 self._receive(link)
             for key, mask in ready:
                 if isinstance(key.data, int):
+                    self._note_use()
                     self._sockets.handle_ready(key.data, mask)
                 elif key.data[0] == _LINK:
                     if mask & selectors.EVENT_READ:
@@ -204,6 +237,7 @@ class TunnelEnd:
             case StreamOpened(stream, port):
                 self._open_local(stream, port)
             case StreamChanged(stream):
+                self._note_use()
                 self._sockets.handle_change(stream)
             case StreamReset(stream, reason):
                 self._sockets.handle_reset(stream)
@@ -220,7 +254,9 @@ class TunnelEnd:
     def _open_local(self, stream: int, port: int) -> None:
         """Connect to the port of a stream that the user's end opened, or reset the stream."""
         assert self._ports is not None
-        found = self._ports.connect(port)
+        found: socket.socket | ResetReason = ResetReason.NO_ROOM
+        with contextlib.suppress(OSError):
+            found = self._ports.connect(port)
         if isinstance(found, ResetReason):
             self._session.streams.reset(stream, found)
         else:
@@ -228,9 +264,12 @@ class TunnelEnd:
 
     def _accept(self, listener: socket.socket, port: int) -> None:
         """Accept a connection of a local program, and open a stream for the connection."""
+        self._note_use()
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                self._pause_accepting(str(error.strerror))
             return
         stream = self._session.streams.open_stream(port)
         if stream is None:
@@ -239,9 +278,51 @@ class TunnelEnd:
             return
         self._sockets.add(stream, connection)
 
+    def _pause_accepting(self, reason: str) -> None:
+        """Leave new connections in the system's queue, until a descriptor may be free again."""
+        if self._accepts_at is None:
+            self._report(f"new connections wait: {reason}; close others, or raise `ulimit -n`")
+            for listener, _ in self._listeners:
+                self._selector.unregister(listener)
+        self._accepts_at = time.monotonic() + _ACCEPT_PAUSE_SECONDS
+
+    def _resume_accepting(self) -> None:
+        self._accepts_at = None
+        for listener, port in self._listeners:
+            self._selector.register(listener, selectors.EVENT_READ, (_LISTENER, listener, port))
+
+    def _note_use(self) -> None:
+        self._used_at, self._has_warned = time.monotonic(), False
+
+    def _check_idle(self) -> None:
+        """Close the tunnel if no program has used it for `idle_seconds`.
+
+        A warning always comes first, also after the machine was suspended.
+        """
+        if not self._idle_seconds:
+            return
+        now, grace = time.monotonic(), min(IDLE_WARNING_SECONDS, self._idle_seconds / 2)
+        left = self._used_at + self._idle_seconds - now
+        if left > grace:
+            return
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"no byte has passed for {_time_text(now - self._used_at)}"
+            self._used_at = now - self._idle_seconds + grace
+            self._report(f"{text}; the tunnel closes in {_time_text(grace)} unless it is used")
+        elif left <= 0:
+            self._stop_reason = f"no byte has passed for {_time_text(self._idle_seconds)}"
+
     def _keep_alive(self, link: RelayLink) -> None:
-        """Acknowledge, ping a silent peer, and raise LinkBroken if the peer stays silent."""
+        """Acknowledge, ping a silent peer, and raise LinkBroken if the peer stays silent.
+
+        At the user's end, raise _LinkOld if the link is old.
+        """
         now = time.monotonic()
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._resume_accepting()
+        if self._ports is None and now - self._dialled_at > LINK_SECONDS_MAX:
+            raise _LinkOld
         if now - self._acked_at >= _TURN_SECONDS:
             self._acked_at = now
             self._session.acknowledge()
@@ -298,9 +379,15 @@ class TunnelEnd:
         self._wake_writer.close()
 
 
+def _time_text(seconds: float) -> str:
+    """Return a duration in minutes, or in seconds below two minutes."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
 _REFUSALS: dict[int, str] = {
     ResetReason.REFUSED: "a connection was refused: no program listens on the trial's port",
     ResetReason.FOREIGN: "a connection was refused: the port belongs to another trial or program",
     ResetReason.NOT_ALLOWED: "a connection was refused: the tunnel is not for this port",
     ResetReason.TOO_MANY: "a connection was refused: the tunnel has too many connections",
+    ResetReason.NO_ROOM: "a connection was refused: the trial's machine has too many connections",
 }
