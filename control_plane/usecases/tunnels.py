@@ -220,7 +220,7 @@ NO_TUNNELS = TunnelList()
 
 
 def list_tunnels(services: Services, agent: str, tunnels: Sequence[str]) -> TunnelList:
-    """Return the open tunnels among the tunnels in the agent's head, and close the others.
+    """Return the open tunnels of the agent's head, and close tunnels that cannot be used again.
 
     A tunnel without a row, or whose user's token has ended, leaves the agent's head. The agent then
     closes the tunnel, and another tunnel can take its place.
