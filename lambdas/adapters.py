@@ -18,6 +18,7 @@ from control_plane.state.table import StateTable
 from lambdas.clock import now_ms
 
 if TYPE_CHECKING:
+    from control_plane.access.tunnel_relay import TunnelRelay
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.storage_credentials import CredentialIssuer
@@ -115,6 +116,14 @@ class Adapters(ABC):
         """The issuer of access to data and image registries for trials.
 
         None, the default, if the cluster grants no access and trials bring their own credentials.
+        """
+        return None
+
+    @property
+    def relay(self) -> TunnelRelay | None:
+        """The relay of tunnels.
+
+        None, the default, on a host without a relay.
         """
         return None
 

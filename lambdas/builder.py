@@ -233,5 +233,6 @@ class Cluster:
                 find_verifier=adapters.find_verifier,
                 credential_issuer=adapters.credential_issuer,
                 trial_grants=adapters.trial_grants,
+                relay=adapters.relay,
             )
         )

@@ -6,6 +6,7 @@ All data is in a folder, and instances are processes.
 import uuid
 from functools import cached_property
 
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.objects.directory import DirectoryObjectStore
@@ -40,14 +41,21 @@ class LocalAdapters(Adapters):
         home: the folder with the cluster's data.
         url: the URL of the server, which the agents of instances call. "" if no instance will be
             launched.
+        relay: the relay of tunnels in this process, or None.
     """
 
     api_hosts = LOOPBACK
     provider_types = frozenset({"local"})
 
-    def __init__(self, home: HomeFolder, url: str = "") -> None:
+    def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
         self._home = home
         self._url = url
+        self._relay = relay
+
+    @property
+    def relay(self) -> TunnelRelay | None:
+        """The relay of tunnels in this process, if any."""
+        return self._relay
 
     @cached_property
     def state_table(self) -> SqliteTable:

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import StaticTokens, token_digest
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.leases import mark_ended_agent
@@ -57,7 +58,11 @@ class EmbeddedCluster:
 
 
 def build_embedded_cluster(
-    home: HomeFolder, user: str, config: str | None = None, url: str = ""
+    home: HomeFolder,
+    user: str,
+    config: str | None = None,
+    url: str = "",
+    relay: TunnelRelay | None = None,
 ) -> EmbeddedCluster:
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
@@ -71,6 +76,7 @@ def build_embedded_cluster(
         config: the text of a cluster configuration to apply. None to keep the current pools, or to
             create the pool POOL if no pool exists.
         url: the URL of the server, which the agents of instances call.
+        relay: the relay of tunnels, or None for a cluster without tunnels.
 
     Raises:
         ConfigInvalid: the configuration is invalid.
@@ -79,7 +85,7 @@ def build_embedded_cluster(
         TableError: the state table cannot be used.
         OSError: a file of `home` cannot be read or written.
     """
-    adapters = LocalAdapters(home, url)
+    adapters = LocalAdapters(home, url, relay)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
     _check_state_is_latest(mark, cluster.engine)

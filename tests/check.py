@@ -24,6 +24,7 @@ PRODUCT = (
     "lambdas",
     "simulator",
     "local_cluster",
+    "relay",
     "infra",
     "images",
     "harness/detcloud",

@@ -18,6 +18,7 @@ class Action(StrEnum):
     DELETE = "delete"
     REGISTER = "add versions to"
     UPLOAD = "upload checkpoints to"
+    CONNECT = "open tunnels to"
 
 
 @dataclass(frozen=True)

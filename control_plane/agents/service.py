@@ -52,6 +52,8 @@ class SyncResponse:
     """The experiments of `trials`, by id."""
     lease_ms: int = LEASE_MS
     """The time in ms after which an agent without a call counts as lost."""
+    tunnels: tuple[str, ...] = ()
+    """The ids of the open tunnels to the agent's allocations."""
     ends_ms: int | None = None
     """When the cloud takes the agent's machine away (epoch ms), None if unknown."""
     tick_age_ms: int | None = None
@@ -172,6 +174,7 @@ class AgentService:
             desired=desired_entries(state, session, request.known, trials),
             trials=states.trials,
             experiments=states.experiments,
+            tunnels=tuple(opened.tunnel for opened in state.tunnels),
             ends_ms=state.ends_ms,
             tick_age_ms=self._tick_ages.age_ms(state.pool, self._engine.clock()),
         )

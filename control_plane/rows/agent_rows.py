@@ -46,6 +46,17 @@ TOKEN_HOLDER = RowType(
     writers=("access.tokens", "actors.agent.actor"),
     readers=("access.tokens", "actors.agent.actor"),
 )
+TUNNEL = RowType(
+    name="tunnel",
+    key="tunnels / TUNNEL",
+    meaning="A user's tunnel to ports of an allocation. The agent's head lists the open tunnels.",
+    record="control_plane.usecases.tunnels:TunnelRecord",
+    writers=("usecases.tunnels",),
+    readers=("usecases.tunnels",),
+    expiry="24 h after the last ticket of the user's end",
+    is_mutable=True,
+    secret_fields=("token_digest",),
+)
 IDENTITY = RowType(
     name="identity",
     key="identities / INSTANCE",
@@ -58,4 +69,4 @@ IDENTITY = RowType(
     readers=("agents.identity",),
 )
 
-ROW_TYPES = (AGENT, SESSION, LEASE, LOSS_DETECTION, TOKEN_HOLDER, IDENTITY)
+ROW_TYPES = (AGENT, SESSION, LEASE, LOSS_DETECTION, TOKEN_HOLDER, TUNNEL, IDENTITY)

@@ -22,6 +22,7 @@ from control_plane.agents.trial_grants import grant_fields
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
+from control_plane.usecases.tunnels import NO_TUNNELS, TunnelList, list_tunnels
 
 # The reason of a notice that the cloud announced to the cluster, not to the machine.
 END_REASON = "the cloud announced that this machine will be taken away"
@@ -38,7 +39,9 @@ class AgentAnswer:
     addresses: frozenset[str]
     """The addresses of the trials in the desired state."""
     is_news: bool
-    """Whether the agent must start an allocation that it does not know, or stop one."""
+    """Whether the agent must start an allocation that it does not know, stop one, or answer a user
+    who waits for a tunnel.
+    """
 
     def with_next_sync(self, next_sync_ms: int, patient_ms: int | None = None) -> bytes:
         """Return `fields` and the given times as JSON.
@@ -142,24 +145,30 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
         _desired_entry(services, entry, answer.trials.get(trial_id), bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
+    tunnels = list_tunnels(services, agent_id, answer.tunnels) if answer.tunnels else NO_TUNNELS
     ends = [] if answer.ends_ms is None else [answer.ends_ms]
-    content = to_json([request.epoch, answer.revision, desired, *ends])
+    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries])
     revision = int.from_bytes(sha256(content).digest()[:6]) + 1
     return AgentAnswer(
-        fields=_answer_fields(answer, revision, desired),
+        fields=_answer_fields(answer, revision, desired, tunnels),
         revision=revision,
         addresses=frozenset(addresses.trial(trial_id) for trial_id in trial_ids),
-        is_news=any("spec" in entry or entry["state"] != "run" for entry in desired),
+        is_news=any("spec" in entry or entry["state"] != "run" for entry in desired)
+        or tunnels.is_awaited,
     )
 
 
 def _answer_fields(
-    answer: SyncResponse, revision: int, desired: list[dict[str, Any]]
+    answer: SyncResponse,
+    revision: int,
+    desired: list[dict[str, Any]],
+    tunnels: TunnelList,
 ) -> dict[str, Any]:
     """Return the JSON fields of the answer.
 
-    `notice` is included only if the end of the machine is announced, `tick_age_ms` only if a pass
-    of the tick over the pool's instances is recorded.
+    Some fields are included only in these cases: `tunnels` if tunnels to the agent's allocations
+    are open, `notice` if the end of the machine is announced, and `tick_age_ms` if a pass of the
+    tick over the pool's instances is recorded.
 
     `revision` is the hash of the answer (`AgentAnswer.revision`). `desired` are the entries of the
     desired state, each completed by `_desired_entry`.
@@ -175,6 +184,8 @@ def _answer_fields(
         fields["notice"] = {"deadline_ms": answer.ends_ms, "reason": END_REASON}
     if answer.tick_age_ms is not None:
         fields["tick_age_ms"] = answer.tick_age_ms
+    if tunnels.entries:
+        fields["tunnels"] = tunnels.entries
     return fields
 
 

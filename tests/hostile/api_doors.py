@@ -275,6 +275,12 @@ DOORS: Mapping[str, Door] = {
         },
         "/tokens",
     ),
+    "POST /tunnels": Door(
+        Role.USER, {"trial_id": 1, "ports": [80], "certificate": "Y2VydA=="}, "/tunnels"
+    ),
+    "POST /agents/{}/tunnels/{}/tickets": Door(
+        Role.AGENT, {"certificate": "Y2VydA=="}, "/agents/idle/tunnels/unknown-tunnel/tickets"
+    ),
     "POST /sessions": Door(Role.USER, {"code": "dcc_x", "token": None}, "/sessions"),
 }
 

@@ -36,6 +36,8 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/data-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/registry-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/early-image-credentials"),
+    ("post", f"{V1}/agents/{{agent_id}}/tunnels/{{tunnel_id}}/tickets"),
+    ("delete", f"{V1}/agents/{{agent_id}}/tunnels/{{tunnel_id}}"),
     ("get", f"{V1}/agents/{{agent_id}}/package-archives"),
     ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }

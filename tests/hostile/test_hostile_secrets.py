@@ -35,12 +35,13 @@ CONFIGURED = {
 POOL = {"pool registry": "canary-pool-2f9b", "pool script": "canary-script-6e11"}
 TEMPLATE = {"template key": "canary-template-77e1", "template variable": "canary-template-0b0b"}
 
-# Routes that refuse these requests: no experiment has a custom search or an open upload, and only
-# agents read the archives of packages.
+# Routes that refuse these requests: no experiment has a custom search or an open upload, no tunnel
+# is open, and only agents read the archives of packages.
 REFUSED_HERE = (
     "/searcher-events",
     "/checkpoint-uploads/{trial_id}/{uuid}/files",
     "/agents/{agent_id}/package-archives",
+    "/tunnels/{tunnel_id}",
 )
 
 # The program has received the real values, and prints its configuration like users do.
@@ -249,6 +250,7 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "report_id": [report.id for report in client.reports()],
         "job_id": [job.job_id for job in client.jobs()],
         "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
+        "tunnel_id": ["unknown-tunnel"],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {

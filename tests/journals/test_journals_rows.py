@@ -34,6 +34,7 @@ from control_plane.state.table import Row
 from control_plane.usecases.experiment_views import decode_view
 from control_plane.usecases.reports import decode_report, decode_report_text
 from control_plane.usecases.templates import decode_template
+from control_plane.usecases.tunnels import decode_tunnel
 from control_plane.usecases.user_tokens import decode_record
 from detcloud import __version__
 from provisioner.settings import decode_settings
@@ -95,6 +96,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "token": _decode_principal,
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
+    "tunnel": lambda row: decode_tunnel(row.body),
     "experiment view": lambda row: decode_view(row.body),
     "report": lambda row: decode_report(row.body),
     "report text": lambda row: decode_report_text(row.body),

@@ -378,6 +378,8 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentDisableRequested: Largest(
         _CROWDED, lambda: to_agent.AgentDisableRequested(drain=False)
     ),
+    to_agent.TunnelOpened: Largest(_AGENT, lambda: to_agent.TunnelOpened("t" * 64, TRIAL_ID, 1)),
+    to_agent.TunnelClosed: Largest(_CROWDED, lambda: to_agent.TunnelClosed("t" * 64)),
 }
 
 LARGEST: Mapping[str, Mapping[type, Largest]] = {
@@ -410,5 +412,7 @@ COMMANDS = frozenset(
         to_agent.AgentForgotten,
         to_agent.AgentEnableRequested,
         to_agent.AgentDisableRequested,
+        to_agent.TunnelOpened,
+        to_agent.TunnelClosed,
     }
 )

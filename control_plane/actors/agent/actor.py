@@ -17,6 +17,8 @@ from control_plane.actors.messages.agent import (
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
+    TunnelClosed,
+    TunnelOpened,
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.messages.stored_names import message_name
@@ -29,6 +31,8 @@ AGENTS = agent_rows.AGENT.partition
 """The partition with the pool of each agent, by the agent's id."""
 SESSIONS = agent_rows.SESSION.partition
 """The partition with the session of each agent, by the agent's id."""
+TUNNELS_MAX = 64
+"""The most open tunnels to an agent."""
 
 
 def leases_partition(pool: str) -> str:
@@ -49,6 +53,17 @@ class DesiredAllocation:
     """The number of this agent among the allocation's nodes."""
     nodes: int = 1
     """The number of the allocation's nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTunnel:
+    """A user's tunnel to ports of an allocation on the agent."""
+
+    tunnel: str
+    """The id of the tunnel."""
+    trial_id: int
+    epoch: int
+    """The epoch of the allocation."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,8 @@ class AgentState:
     """The way in which the agent runs trials: `process` or `docker`. "": an older agent that does
     not report it.
     """
+    tunnels: tuple[OpenTunnel, ...] = ()
+    """The open tunnels to allocations of `desired`, in the order of their opening."""
 
 
 def step(
@@ -97,7 +114,7 @@ def step(
     an enrollment.
 
     Raises:
-        CommandRefused: not_found or conflict; see `_apply_command`.
+        CommandRefused: not_found or conflict; see `_apply_command` and `_open_tunnel`.
     """
     if isinstance(message, AgentEnrolled):
         return _enroll(state, message, context)
@@ -118,6 +135,8 @@ def step(
             return state
         case AgentEnableRequested() | AgentDisableRequested():
             return _apply_command(state, message, context)
+        case TunnelOpened() | TunnelClosed():
+            return _apply_tunnel(state, message, context)
         case _:
             assert_never(message)
 
@@ -157,6 +176,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         version=message.version,
         revision=1 if state is None else state.revision + 1,
         desired=() if state is None else state.desired,
+        tunnels=() if state is None else state.tunnels,
         availability=availability,
         label=message.label,
         address=message.address,
@@ -274,11 +294,48 @@ def _render_availability(availability: Availability) -> str:
 def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> AgentState:
     """Replace the desired allocations, and increase the revision.
 
-    Equal allocations change nothing.
+    Equal allocations change nothing. Tunnels to other allocations are closed.
     """
     if desired == state.desired:
         return state
-    return evolve(state, desired=desired, revision=state.revision + 1)
+    running = {(allocation.trial_id, allocation.epoch) for allocation in desired}
+    kept = tuple(x for x in state.tunnels if (x.trial_id, x.epoch) in running)
+    return evolve(state, desired=desired, tunnels=kept, revision=state.revision + 1)
+
+
+def _apply_tunnel(
+    state: AgentState, message: TunnelOpened | TunnelClosed, context: StepContext
+) -> AgentState:
+    """Open or close a tunnel. The reply is the tunnel's id. Raises as `_open_tunnel`."""
+    context.reply = message.tunnel
+    if isinstance(message, TunnelOpened):
+        return _open_tunnel(state, message)
+    return _set_tunnels(state, tuple(x for x in state.tunnels if x.tunnel != message.tunnel))
+
+
+def _open_tunnel(state: AgentState, message: TunnelOpened) -> AgentState:
+    """Add a tunnel to an allocation of the agent. A repeated message changes nothing.
+
+    Raises:
+        CommandRefused: conflict, if the allocation does not run here or the agent is lost, and if
+            TUNNELS_MAX tunnels are open.
+    """
+    opened = OpenTunnel(message.tunnel, message.trial_id, message.epoch)
+    if opened in state.tunnels:
+        return state
+    running = {(allocation.trial_id, allocation.epoch) for allocation in state.desired}
+    if state.lost or (message.trial_id, message.epoch) not in running:
+        text = f"allocation {message.trial_id}.{message.epoch} does not run on {state.agent}"
+        raise CommandRefused("conflict", f"{text}; wait until the trial runs again, then try again")
+    if len(state.tunnels) >= TUNNELS_MAX:
+        text = f"{TUNNELS_MAX} tunnels to agent {state.agent} are open; close one of them first"
+        raise CommandRefused("conflict", text)
+    return _set_tunnels(state, (*state.tunnels, opened))
+
+
+def _set_tunnels(state: AgentState, tunnels: tuple[OpenTunnel, ...]) -> AgentState:
+    """Replace the open tunnels. Equal tunnels change nothing."""
+    return state if tunnels == state.tunnels else evolve(state, tunnels=tunnels)
 
 
 def _without_allocation(

@@ -97,6 +97,31 @@ class AgentDisableRequested:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class TunnelOpened:
+    """Command: a user opened a tunnel to an allocation of the agent.
+
+    The reply is the id of the tunnel.
+    """
+
+    tunnel: str
+    """The id of the tunnel."""
+    trial_id: int
+    epoch: int
+    """The epoch of the allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelClosed:
+    """Command: a tunnel was closed, or can no longer be used.
+
+    The reply is the id of the tunnel.
+    """
+
+    tunnel: str
+    """The id of the tunnel."""
+
+
 AgentMessage = (
     AgentEnrolled
     | AllocationPlaced
@@ -105,4 +130,6 @@ AgentMessage = (
     | AgentForgotten
     | AgentEnableRequested
     | AgentDisableRequested
+    | TunnelOpened
+    | TunnelClosed
 )

@@ -33,4 +33,8 @@ OF_AGENTS: Mapping[type, Sentence] = {
     to_agent.AgentForgotten: lambda _, context: f"{context.name} is no longer monitored",
     to_agent.AgentEnableRequested: _enable_sentence,
     to_agent.AgentDisableRequested: _disable_sentence,
+    to_agent.TunnelOpened: lambda m, context: (
+        f"a tunnel to allocation {m.trial_id}.{m.epoch} was opened{context.user}"
+    ),
+    to_agent.TunnelClosed: lambda m, context: f"tunnel {m.tunnel} was closed{context.user}",
 }

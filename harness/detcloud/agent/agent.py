@@ -104,6 +104,8 @@ class Agent:
             self._wait_for_next_scan()
         if self._session.refusal is None:
             self._shut_down()
+        if self._session.tunnels is not None:
+            self._session.tunnels.close()
         self._schedule.stop()
         self._schedule.cut_held_call_if_due()
         thread.join(timeout=SHUTDOWN_SECONDS_MAX)
@@ -133,12 +135,18 @@ class Agent:
         """
         notice = self._notices.poll()
         if notice is not None:
-            self._node.notify(self._notice_within_stop(notice))
+            self._notify(notice)
             self._session.report_notice(notice.deadline_ms)
         elif self._session.announced_end is not None:
-            self._node.notify(self._notice_within_stop(self._session.announced_end))
+            self._notify(self._session.announced_end)
         elif self._notices.is_end_likely:
             self._session.report_notice(None)
+
+    def _notify(self, notice: Notice) -> None:
+        """Notify the trials, and the users of tunnels to the trials."""
+        self._node.notify(self._notice_within_stop(notice))
+        if self._session.tunnels is not None:
+            self._session.tunnels.notify(notice)
 
     def _notice_within_stop(self, notice: Notice) -> Notice:
         """Return the notice with a deadline no later than the agent's own stop."""

@@ -148,6 +148,16 @@ class Node:
         """Return the ids of all allocations, including ended ones that were not forgotten yet."""
         return list(self._allocations)
 
+    def allocation_processes(self, name: str) -> list[int]:
+        """Return the ids of an active allocation's processes on this machine.
+
+        Return an empty list for an unknown or ended allocation.
+        """
+        allocation = self._allocations.get(name)
+        if allocation is None or not allocation.is_active:
+            return []
+        return self._runtime.processes(allocation.directory.agent)
+
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 

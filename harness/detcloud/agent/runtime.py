@@ -142,6 +142,12 @@ class ContainerRuntime(Protocol):
         not be stored; the caller must then repeat the call.
         """
 
+    def processes(self, directory: Path) -> list[int]:
+        """Return the ids of the launch's processes on this machine.
+
+        Return an empty list after the end, for an unknown directory, and on systems without /proc.
+        """
+
     def remove(self, directory: Path) -> None:
         """Free the runtime's resources of an ended launch, for example a container.
 

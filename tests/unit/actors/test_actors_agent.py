@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from control_plane.actors.agent.actor import DesiredAllocation, leases_partition
+from control_plane.actors.agent.actor import (
+    TUNNELS_MAX,
+    DesiredAllocation,
+    OpenTunnel,
+    leases_partition,
+)
 from control_plane.actors.messages.agent import (
     AgentDeclaredLost,
     AgentDisableRequested,
@@ -13,6 +18,8 @@ from control_plane.actors.messages.agent import (
     AgentForgotten,
     AllocationPlaced,
     AllocationRemoved,
+    TunnelClosed,
+    TunnelOpened,
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.records import Availability
@@ -265,3 +272,47 @@ def test_end_of_a_machine_is_kept_until_the_agent_is_enabled() -> None:
     assert actor.state.ends_ms == 8_000
     actor.deliver(AgentEnableRequested())
     assert actor.state.ends_ms is None
+
+
+PLACED = AllocationPlaced(4, 1, (0,))
+
+
+def test_tunnels_open_repeat_and_close() -> None:
+    actor = agent(PLACED)
+    opened = TunnelOpened("t", 4, 1)
+    assert actor.deliver(opened) == "t"
+    assert actor.deliver(opened) == "t"
+    assert actor.state.tunnels == (OpenTunnel("t", 4, 1),)
+    assert actor.deliver(TunnelClosed("t")) == "t"
+    assert actor.deliver(TunnelClosed("t")) == "t"
+    assert actor.state.tunnels == ()
+
+
+@pytest.mark.parametrize("opened", [TunnelOpened("t", 4, 2), TunnelOpened("t", 5, 1)])
+def test_tunnel_to_another_epoch_or_trial_is_refused(opened: TunnelOpened) -> None:
+    with pytest.raises(CommandRefused, match="does not run on a") as refused:
+        agent(PLACED).deliver(opened)
+    assert refused.value.code == "conflict"
+
+
+def test_end_of_the_allocation_closes_its_tunnels() -> None:
+    actor = agent(PLACED, AllocationPlaced(5, 1, (1,)))
+    actor.deliver(TunnelOpened("t", 4, 1), TunnelOpened("u", 5, 1))
+    actor.deliver(AllocationRemoved(4, 1))
+    assert actor.state.tunnels == (OpenTunnel("u", 5, 1),)
+    actor.deliver(AgentDeclaredLost(1))
+    assert actor.state.tunnels == ()
+
+
+def test_open_tunnels_of_an_agent_are_limited() -> None:
+    actor = agent(PLACED)
+    for number in range(TUNNELS_MAX):
+        actor.deliver(TunnelOpened(f"t{number}", 4, 1))
+    with pytest.raises(CommandRefused, match="64 tunnels"):
+        actor.deliver(TunnelOpened("another", 4, 1))
+
+
+def test_tunnels_survive_a_new_session() -> None:
+    actor = agent(PLACED, TunnelOpened("t", 4, 1))
+    actor.deliver(ENROLLED)
+    assert actor.state.tunnels == (OpenTunnel("t", 4, 1),)

@@ -34,6 +34,7 @@ class RefusedSession:
 
     refusal = "enough"
     announced_end = None
+    tunnels = None
 
     def run(self) -> None:
         pass

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.storage_credentials import CredentialIssuer
@@ -24,6 +25,7 @@ from tests.unit.api.exchange import HOST
 from tests.unit.rows.undeclared_rows import DeclaredRowsTable
 
 NOW_MS = 1_800_000_000_000
+RELAY = TunnelRelay("http://127.0.0.1:9", "", b"r" * 32)
 
 
 @dataclass
@@ -54,6 +56,7 @@ class ApiAdapters(Adapters):
     cluster_id = "cluster-1"
     api_hosts = frozenset({HOST, "127.0.0.1", "[::1]"})
     timing = UNHURRIED
+    relay = RELAY
 
     def __init__(
         self,

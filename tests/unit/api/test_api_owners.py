@@ -3,18 +3,24 @@
 The routes come from the OpenAPI document: a new route without a row here fails.
 """
 
+import base64
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pytest
 
 from control_plane.access.ownership import Action, OwnedObject, find_refusal
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
+from control_plane.actors import addresses
+from control_plane.actors.messages.agent import TunnelOpened
 from control_plane.api.owned_objects import only_own
 from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.state.table import Expect, Key, Put
+from control_plane.usecases.tunnels import TunnelRecord
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 from tests.unit.api.table_decorators import recorded_table
 from tests.unit.api.test_api_access import access_rules
@@ -23,6 +29,8 @@ OWNER, ADMIN, OTHER = TOKENS[Role.USER], TOKENS[Role.ADMIN], "dct_another-users-
 UUID = "00000011-0000-4000-8000-000000000000"
 UPLOAD = "00000077-0000-4000-8000-000000000000"
 SHA256, MD5 = "0" * 64, "0" * 32
+TUNNEL = "tunnel-of-user-1"
+CERTIFICATE = base64.b64encode(b"certificate").decode()
 CUSTOM = (
     CONFIG.replace("random", "custom")
     .replace(", max_trials: 2", "")
@@ -119,9 +127,14 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
     ("PUT", "/reports/{report_id}"): (
         Call("/reports/1", {"title": "t", "text": "", "sharing": "read", "revision": 1}),
     ),
+    ("POST", "/tunnels"): (
+        Call("/tunnels", {"trial_id": 1, "ports": [80], "certificate": CERTIFICATE}),
+    ),
+    ("POST", "/tunnels/{tunnel_id}/tickets"): (Call(f"/tunnels/{TUNNEL}/tickets"),),
     # Deletions come last, because the owner's deletions remove the objects of further rows.
     ("DELETE", "/experiment-views/{name}"): (Call("/experiment-views/fast?user=user-1"),),
     ("DELETE", "/reports/{report_id}"): (Call("/reports/1"),),
+    ("DELETE", "/tunnels/{tunnel_id}"): (Call(f"/tunnels/{TUNNEL}"),),
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
     ("DELETE", "/models/{name}"): (Call("/models/digits"),),
@@ -222,6 +235,14 @@ def make_world(cluster: Cluster) -> Cluster:
     put = ("PUT", "/templates/{name}")
     assert ask(cluster, put, Call("/templates/base", {"config": "{}"}), OWNER).status == 200
     assert ask(cluster, put, Call("/experiment-views/fast", {}), OWNER).status == 200
+    record = TunnelRecord(
+        TUNNEL, "user-1", token_digest(OWNER), 1, 1, agent.name, (80,), CERTIFICATE, NOW_MS
+    )
+    row = json.dumps(asdict(record)).encode()
+    cluster.services.table.commit((Put(Key("tunnels", TUNNEL), 1, row, Expect.ABSENT),))
+    cluster.services.engine.execute_command(
+        addresses.agent(agent.name), TunnelOpened(TUNNEL, 1, 1), by="user-1"
+    )
     return cluster
 
 

@@ -22,6 +22,7 @@ PRODUCT = (
     "lambdas",
     "simulator",
     "local_cluster",
+    "relay",
     "harness",
     "infra",
     "images",
@@ -186,6 +187,7 @@ SERVER_PACKAGES = (
     "lambdas",
     "simulator",
     "local_cluster",
+    "relay",
     "infra",
 )
 VAGUE_NAMES = word_set("util utils helper helpers common manager managers misc")

@@ -22,6 +22,7 @@ SOURCES = (
     "lambdas",
     "simulator",
     "local_cluster",
+    "relay",
     "infra",
 )
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -47,6 +47,7 @@ NOT_SIMULATED = frozenset(
         "sign-in code",
         "spilled outbox",
         "state mark",
+        "tunnel",
         "template",
         "token",
         "token holder",

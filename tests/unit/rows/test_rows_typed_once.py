@@ -9,7 +9,15 @@ from control_plane.rows.actor_rows import ACTOR_PARTITIONS
 from control_plane.rows.registry import ROW_TYPES
 from tests.unit.house.rules import ROOT
 
-SCANNED = ("control_plane", "provisioner", "lambdas", "simulator", "local_cluster", "infra")
+SCANNED = (
+    "control_plane",
+    "provisioner",
+    "lambdas",
+    "simulator",
+    "local_cluster",
+    "relay",
+    "infra",
+)
 PARTITIONS = {row_type.partition for row_type in ROW_TYPES} - {""}
 # Texts with "#" are parts of keys in any place.
 MARKED = {text for text in PARTITIONS | set(ACTOR_PARTITIONS) if text.endswith("#")} | {

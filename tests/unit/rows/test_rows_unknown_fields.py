@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Principal, Role
-from control_plane.access.tokens import TableTokens, token_put
+from control_plane.access.tokens import TableTokens, token_digest, token_put
 from control_plane.actors import addresses, cost
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.pins import Pin, add_pin, decode_pin, encode_pin
@@ -44,6 +44,8 @@ from control_plane.usecases.reports import (
     create_report,
 )
 from control_plane.usecases.templates import TemplateRecord, put_template
+from control_plane.usecases.tunnels import admit_agent, open_tunnel
+from detcloud.shared.tunnel.keys import make_key
 from provisioner.ledger import Ledger
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, build_cluster
@@ -184,6 +186,19 @@ def idempotency_key(cluster: Cluster) -> Case:
     return key, lambda: cluster.create(CONFIG, key="k")
 
 
+def tunnel(cluster: Cluster) -> Case:
+    cluster.create(CONFIG)
+    Agent(cluster).take_work()
+    services, certificate = cluster.services, make_key().certificate
+    digest = token_digest(TOKENS[Role.USER])
+    name = open_tunnel(services, USER, digest, 1, (80,), certificate, lambda _: ())
+    agent_certificate = make_key().certificate
+    return (
+        Key("tunnels", name),
+        lambda: admit_agent(services, "node", name, agent_certificate),
+    )
+
+
 def template(cluster: Cluster) -> Case:
     table = cluster.services.table
 
@@ -300,6 +315,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "idempotency key": idempotency_key,
     "template": template,
     "report": report,
+    "tunnel": tunnel,
     "registered model": model,
     "model version": model_version,
     "fleet": fleet,

@@ -35,6 +35,7 @@ from detcloud.agent.docker.container import (
     container_body,
     work_label,
 )
+from detcloud.agent.docker.control_groups import group_processes
 from detcloud.agent.docker.early_pull import EarlyPull
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
 from detcloud.agent.docker.image_cache import ImageCache
@@ -218,6 +219,20 @@ class DockerRuntime:
         launch = self._launches.get(directory)
         if launch is not None:
             launch.wake()
+
+    def processes(self, directory: Path) -> list[int]:
+        """Return the ids of the processes in the container's control group.
+
+        Return an empty list if the engine does not answer.
+        """
+        launch = self._launches.get(directory)
+        if launch is None:
+            return []
+        try:
+            found = self._engine.inspect_container(launch.name) or {}
+        except (EngineUnavailable, EngineError):
+            return []
+        return group_processes(int((found.get("State") or {}).get("Pid") or 0))
 
     def remove(self, directory: Path) -> None:
         """Stop the launch's thread. A sweep removes the container once the engine answers.

@@ -224,6 +224,13 @@ class ProcessRuntime:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(supervisor, signal.SIGTERM)
 
+    def processes(self, directory: Path) -> list[int]:
+        """Return the ids of the processes in the trial's session or with the trial's home."""
+        process = read_untrusted_json_object(directory / "process.json") or {}
+        if is_supervisor_gone(directory):
+            return []
+        return _launch_processes(process, directory.parent / "home")
+
     def remove(self, directory: Path) -> None:
         """Delete the runtime's state of a launch, and reap ended supervisors. The files stay."""
         self._seen_alive.pop(directory, None)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from detcloud.agent.node import Node
     from detcloud.agent.slots import Slot
     from detcloud.agent.sync.schedule import SyncSchedule
+    from detcloud.agent.tunnels import AgentTunnels
 
 HOLD_MS = 20_000
 CACHE_QUESTION_SECONDS = 60.0
@@ -126,6 +127,8 @@ class Session:
         self.announced_end: Notice | None = None
         self._reported_notices: list[dict[str, Any]] = []
         self.tick_watch = TickWatch()
+        # The tunnels to this node's trials. None before the first tunnel.
+        self.tunnels: AgentTunnels | None = None
 
     @property
     def token(self) -> str | None:
@@ -382,7 +385,23 @@ class Session:
         self._node.forget_experiments([int(one) for one in answer.get("ended_experiments", ())])
         self.announced_end = _parse_notice(answer.get("notice"))
         self.tick_watch.record_age(answer.get("tick_age_ms"))
+        self._apply_tunnels(answer.get("tunnels"))
         return changed
+
+    def _apply_tunnels(self, entries: object) -> None:
+        """Open the tunnels that an answer lists, and close all others."""
+        if self.tunnels is None and not entries:
+            return
+        if self.tunnels is None:
+            self.tunnels = self._open_tunnels()
+        self.tunnels.apply(entries if isinstance(entries, list) else [])
+
+    def _open_tunnels(self) -> AgentTunnels:
+        # Imported with the first tunnel, so that an idle agent stays small.
+        from detcloud.agent.tunnels import AgentTunnels
+
+        agent = self._identity.name
+        return AgentTunnels(self._url, agent, lambda: self.token, self._node, self._log_line)
 
     def _wait_for_next_sync(
         self, answer: dict[str, Any], payload: SyncPayload, *, quick: bool

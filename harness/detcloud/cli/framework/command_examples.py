@@ -175,6 +175,7 @@ _FLAT = {
     "simulate": "config.yaml --slots 8",
     "simulate cluster": "--seed 1 --hours 2",
     "completion": "bash",
+    "tunnel": "9 9000:8888",
     "cost": "--by user --since 2026-11-01",
     "version": "",
 }

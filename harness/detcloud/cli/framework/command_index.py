@@ -412,6 +412,7 @@ _FLAT = (
         is_local=True,
     ),
     Command("", "cost", "show costs by experiment, user, pool or day", "cost", ("cost",)),
+    Command("", "tunnel", "reach ports of a running trial", "tunnel", ("tunnel",)),
     Command("", "version", "show versions", "version", ("version",)),
 )
 

@@ -1,0 +1,37 @@
+"""The address, the pin and the secret of the relay of tunnels, from which the API makes tickets."""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, Ticket, make_binding
+
+_NUMBER_BYTES = 12
+
+
+@dataclass(frozen=True)
+class TunnelRelay:
+    """A relay that runs, and that both ends of a tunnel can reach."""
+
+    url: str
+    """The address, `https://HOST` or `http://127.0.0.1:PORT`."""
+    pin: str
+    """The SHA-256 of the relay's certificate in hexadecimal. "" for a certificate of a public
+    authority, and for a relay on this machine.
+    """
+    secret: bytes = field(repr=False)
+    """The secret by which tickets are signed."""
+
+    def issue_ticket(
+        self,
+        side: Side,
+        tunnel: str,
+        user: str,
+        allocation: str,
+        ports: Iterable[int],
+        now_ms: int,
+    ) -> str:
+        """Return a ticket that admits an end of a tunnel once, within LIFETIME_MS."""
+        binding = make_binding(user, allocation, ports)
+        number = secrets.token_urlsafe(_NUMBER_BYTES)
+        return Ticket(tunnel, side, binding, now_ms + LIFETIME_MS, number).encode(self.secret)
