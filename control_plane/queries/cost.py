@@ -166,11 +166,13 @@ def usages(services: Services, pool: str, since: date) -> list[Usage]:
     Each usage has the allocation's whole cost, including the cost before `since`. A running
     allocation is counted as if the allocation ended now. Empty for a pool without allocations.
     """
+    # Running allocations are read first, so that an allocation that ends meanwhile is found twice
+    # instead of never. Its usage row then replaces the running allocation.
+    running = {(usage.trial, usage.epoch): usage for usage in _running_usages(services, pool)}
     rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
     ended = {
         (usage.trial, usage.epoch): usage for usage in (decode_usage(row.body) for row in rows)
     }
-    running = {(usage.trial, usage.epoch): usage for usage in _running_usages(services, pool)}
     return list({**running, **ended}.values())
 
 

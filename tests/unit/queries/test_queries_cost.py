@@ -1,5 +1,6 @@
 """Cost reports over HTTP."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from control_plane.actors.cost import Usage, encode_usage, usage_partition, usage_sort_key
 from control_plane.fleet.bills import bills_partition, day_start_ms, encode_bill
+from control_plane.queries import cost
 from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import Cluster
@@ -75,6 +77,23 @@ def test_cost_of_an_allocation_is_divided_among_days(
     assert lines(cluster_with_costs.get("/cost?since=2027-01-15")) == {"1": 1.5, "2": 1.0}
     assert lines(cluster_with_costs.get("/cost?until=2027-01-14")) == {"1": 1.5}
     assert lines(cluster_with_costs.get("/cost?since=2027-01-13&until=2027-01-13")) == {}
+
+
+@pytest.mark.parametrize("is_seen_running", [True, False])
+def test_allocation_that_ends_during_the_read_is_counted_once(
+    cluster_with_costs: Cluster, monkeypatch: pytest.MonkeyPatch, is_seen_running: bool
+) -> None:
+    midnight = day_start_ms(TODAY)
+    ended = Usage(1, 2, 1, midnight, midnight + HOUR_MS, 5 * DOLLAR)
+    running = replace(ended, micros=4 * DOLLAR)
+
+    def end_while_running_is_read(*_: object) -> list[Usage]:
+        spend(cluster_with_costs, ended)
+        return [running] if is_seen_running else []
+
+    monkeypatch.setattr(cost, "_running_usages", end_while_running_is_read)
+    # $3 of the fixture, and the final $5 of the allocation.
+    assert lines(cluster_with_costs.get("/cost")) == {"1": 8.0, "2": 1.0}
 
 
 @pytest.mark.parametrize(
