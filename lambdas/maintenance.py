@@ -13,7 +13,8 @@ from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
-from control_plane.rows import actor_rows
+from control_plane.fleet.usage_days import sum_closed_days
+from control_plane.rows import actor_rows, fleet_rows
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
@@ -163,3 +164,17 @@ class Maintenance:
                 log.info("pool %s went over or under its budget", pool)
 
         for_each_pool(self.pools(), check)
+
+    def sum_usage(self) -> None:
+        """Store the daily sums of the usage of all pools, removed pools included.
+
+        Log the number of days of each pool that has new sums. Raises TableError if the pools cannot
+        be listed, and PoolsFailed at the end if any pool failed.
+        """
+
+        def check(pool: str) -> None:
+            if days := sum_closed_days(self._engine.table, pool, self._engine.clock()):
+                log.info("the usage of pool %s was summed up for %d days", pool, days)
+
+        fleets = read_rows(self._engine.table, fleet_rows.FLEET.partition)
+        for_each_pool(sorted({*self.pools(), *(row.key.sort for row in fleets)}), check)

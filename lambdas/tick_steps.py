@@ -18,6 +18,7 @@ MINUTE_MS = 60_000
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_ALARMS = 5
 MINUTES_PER_LOST_AGENTS = 20
+MINUTES_PER_SUMS = 60
 # Deleting expired rows is not urgent, and each pass reads the index once for each shard.
 MINUTES_PER_EXPIRY = 60
 
@@ -60,7 +61,7 @@ class TickSteps:
 
         The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
         start the functions for suggestions and deletions, audit pools, delete the records of lost
-        agents, check alarms, provision, and terminate orphans.
+        agents, sum up usage, check alarms, provision, and terminate orphans.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
@@ -91,6 +92,7 @@ class TickSteps:
             Step("collection", self._start_collect_function),
             Step("audit", maintenance.audit_pools, MINUTES_PER_AUDIT),
             Step("lost agents", maintenance.forget_lost_agents, MINUTES_PER_LOST_AGENTS),
+            Step("usage sums", maintenance.sum_usage, MINUTES_PER_SUMS),
             Step("alarms", lambda: cluster.check_alarms(late_ms), MINUTES_PER_ALARMS),
             # The steps that call a cloud are last, because a slow cloud may use up the time.
             self.provisioning,

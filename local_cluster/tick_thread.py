@@ -22,6 +22,7 @@ TICKS_PER_BUDGET = 10
 TICKS_PER_FORGETTING = 1200
 TICKS_PER_ALARMS = 300
 TICKS_PER_MARK = 60
+TICKS_PER_SUMS = 3600
 # Limits the delay of the next pass over the leases, which is due every few seconds.
 REDRIVE_BUDGET_MS = 3_000
 
@@ -34,6 +35,7 @@ class TickThread:
     - Every 5 s: mark silent agents as lost. Every 10 s: compare costs with budgets.
     - Every 30 s: audit the pools. Every five minutes: check the alarms, which are logged. Every 20
       minutes: delete the records of agents that were lost more than a day ago.
+    - Every hour: store the daily sums of usage.
 
     An error is logged and skips the rest of the tick.
 
@@ -76,23 +78,29 @@ class TickThread:
         ticks = 0
         while not self._stopped.wait(TICK_SECONDS):
             try:
-                # Leases come before the mail, because the mail may use up the time of the tick.
-                if ticks % TICKS_PER_LEASE_PASS == 0:
-                    self._maintenance.mark_lost_agents(LEASE_PASS_MS)
-                driven = self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
-                if ticks % TICKS_PER_AUDIT == 0:
-                    self._maintenance.audit_pools()
-                if ticks % TICKS_PER_FORGETTING == 0:
-                    self._maintenance.forget_lost_agents()
-                if ticks % TICKS_PER_BUDGET == 0:
-                    self._maintenance.check_budgets()
-                if ticks % TICKS_PER_ALARMS == 0:
-                    self._check_alarms(driven.late_ms)
-                if ticks % TICKS_PER_MARK == 0:
-                    self._advance_mark()
-                self._collector.collect()
+                self._tick(ticks)
             except (TableError, PoolsFailed) as error:
                 log.warning("the tick was cut short: %s", error)
             except Exception:
                 log.exception("the tick failed")
             ticks += 1
+
+    def _tick(self, ticks: int) -> None:
+        """Run the passes that are due in the tick with this number. Raises errors of the passes."""
+        # Leases come before the mail, because the mail may use up the time of the tick.
+        if ticks % TICKS_PER_LEASE_PASS == 0:
+            self._maintenance.mark_lost_agents(LEASE_PASS_MS)
+        driven = self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
+        if ticks % TICKS_PER_AUDIT == 0:
+            self._maintenance.audit_pools()
+        if ticks % TICKS_PER_FORGETTING == 0:
+            self._maintenance.forget_lost_agents()
+        if ticks % TICKS_PER_BUDGET == 0:
+            self._maintenance.check_budgets()
+        if ticks % TICKS_PER_SUMS == 0:
+            self._maintenance.sum_usage()
+        if ticks % TICKS_PER_ALARMS == 0:
+            self._check_alarms(driven.late_ms)
+        if ticks % TICKS_PER_MARK == 0:
+            self._advance_mark()
+        self._collector.collect()

@@ -19,10 +19,14 @@ from control_plane.actors.trial.metering import cost_so_far
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
 from control_plane.fleet.rows import read_fleets
+from control_plane.fleet.usage_days import DayCosts, cost_until, read_summed_days
 from control_plane.queries.answer import Answer
 from control_plane.queries.pool import pool_names
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
+
+Cost = Usage | DayCosts
+"""The cost of an allocation, or of several allocations of an experiment."""
 
 
 class CostGrouping(StrEnum):
@@ -91,13 +95,16 @@ class DaySpan:
         """The end of the last day in epoch ms."""
         return day_start_ms(self.until + timedelta(days=1))
 
-    def cost_within(self, usage: Usage) -> int:
-        """Return the micro-dollars that an allocation cost on the days of the span.
+    def cost_within(self, cost: Cost) -> int:
+        """Return the micro-dollars of a cost on the days of the span.
 
-        The cost is spread evenly over the allocation's run, and is 0 if the run is outside the
-        span. The results of adjacent spans add up exactly to the allocation's whole cost.
+        The cost of an allocation is spread evenly over its run, and is 0 if the run is outside the
+        span. The results of adjacent spans add up exactly to the whole cost.
         """
-        return _cost_until(usage, self.end_ms) - _cost_until(usage, self.start_ms)
+        if isinstance(cost, DayCosts):
+            days = cost.days.items()
+            return sum(micros for day, micros in days if self.since <= day <= self.until)
+        return cost_until(cost, self.end_ms) - cost_until(cost, self.start_ms)
 
     def days(self) -> Iterator["DaySpan"]:
         """Yield a span of a single day for each day, in order."""
@@ -111,10 +118,12 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
 
     Lines without any cost are left out. Days are in order; other lines start with the most
     expensive. The total has the costs of all pools, removed pools included. Without costs, the
-    report has no lines. All usage rows since `since` are read.
+    report has no lines. A report by trial reads all usage rows since `since`. Other reports read
+    the sums of closed days and the usage rows of later days.
     """
+    read = usages if by is CostGrouping.TRIAL else costs
     span, pools = DaySpan(since, until), _pools_with_costs(services)
-    used = [(pool, usage) for pool in pools for usage in usages(services, pool, since)]
+    used = [(pool, usage) for pool in pools for usage in read(services, pool, since)]
     bills = {
         pool: pool_bill(services.table, pool, since, until, services.now_ms()) for pool in pools
     }
@@ -152,12 +161,24 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
     today = utc_day(now_ms)
     span = DaySpan(today.replace(day=1), today)
     spent = month_cost_micros(services.table, pool, now_ms)
-    used = sum(span.cost_within(usage) for usage in usages(services, pool, span.since))
+    used = sum(span.cost_within(cost) for cost in costs(services, pool, span.since))
     return PoolCosts(
         budget=None if budget_micros is None else dollars(budget_micros),
         instance_cost=dollars(spent),
         idle_cost=dollars(max(0, spent - used)),
     )
+
+
+def costs(services: Services, pool: str, since: date) -> list[Cost]:
+    """Return the costs of the pool's allocations that ran on the day `since` or later, in no order.
+
+    The allocations that ended on a day with stored sums are summed up by experiment. Other
+    allocations are as in `usages`.
+    """
+    # An allocation that ends during the read ends on a day without sums.
+    running = list(_running_usages(services, pool))
+    summed = read_summed_days(services.table, pool, since)
+    return [*summed.costs, *_with_ended(services, pool, summed.unsummed_from, running)]
 
 
 def usages(services: Services, pool: str, since: date) -> list[Usage]:
@@ -166,19 +187,25 @@ def usages(services: Services, pool: str, since: date) -> list[Usage]:
     Each usage has the allocation's whole cost, including the cost before `since`. A running
     allocation is counted as if the allocation ended now. Empty for a pool without allocations.
     """
-    # Running allocations are read first, so that an allocation that ends meanwhile is found twice
-    # instead of never. Its usage row then replaces the running allocation.
-    running = {(usage.trial, usage.epoch): usage for usage in _running_usages(services, pool)}
-    rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
-    ended = {
-        (usage.trial, usage.epoch): usage for usage in (decode_usage(row.body) for row in rows)
-    }
-    return list({**running, **ended}.values())
+    return _with_ended(services, pool, since, list(_running_usages(services, pool)))
 
 
 def dollars(micros: int) -> float:
     """Convert micro-dollars to dollars, for answers only: computations use micro-dollars."""
     return micros / MICROS_PER_DOLLAR
+
+
+def _with_ended(
+    services: Services, pool: str, since: date, running: Iterable[Usage]
+) -> list[Usage]:
+    """Return the running allocations, and the allocations that ended on the day `since` or later.
+
+    Running allocations must be read first, so that an allocation that ends meanwhile is found
+    twice instead of never. Its usage row then replaces the running allocation.
+    """
+    rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
+    ended = (decode_usage(row.body) for row in rows)
+    return list({(usage.trial, usage.epoch): usage for usage in (*running, *ended)}.values())
 
 
 def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
@@ -207,17 +234,7 @@ def _pools_with_costs(services: Services) -> list[str]:
     return sorted({*pool_names(services), *(fleet.pool for fleet in read_fleets(services.table))})
 
 
-def _cost_until(usage: Usage, time_ms: int) -> int:
-    """Return the micro-dollars that the allocation had cost by a time, spread evenly over the
-    run.
-    """
-    if time_ms >= usage.ended_ms:
-        return usage.micros
-    elapsed_ms = max(0, time_ms - usage.started_ms)
-    return usage.micros * elapsed_ms // max(1, usage.ended_ms - usage.started_ms)
-
-
-def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: DaySpan) -> CostItem:
+def _pool_item(pool: str, used: Iterable[tuple[str, Cost]], bill: int, span: DaySpan) -> CostItem:
     """Return the line of a pool. `used` has the usages of all pools with the pool's name."""
     return _item(
         pool, "", sum(span.cost_within(usage) for name, usage in used if name == pool), bill
@@ -225,7 +242,7 @@ def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: Da
 
 
 def _owner_items(
-    services: Services, by: CostGrouping, used: Sequence[Usage], span: DaySpan
+    services: Services, by: CostGrouping, used: Sequence[Cost], span: DaySpan
 ) -> list[CostItem]:
     """Return a line for each experiment, trial or user with the costs on the days of the span.
 
@@ -241,9 +258,7 @@ def _owner_items(
     return [_item(name, title, micros, None) for (name, title), micros in sums.items()]
 
 
-def _line_key(
-    by: CostGrouping, usage: Usage, experiment: ExperimentState | None
-) -> tuple[str, str]:
+def _line_key(by: CostGrouping, usage: Cost, experiment: ExperimentState | None) -> tuple[str, str]:
     """Return the name and the title of a usage's line, for costs by user, trial or experiment.
 
     - By user: the owner of the experiment, or "unknown" without the experiment; no title.
@@ -252,7 +267,7 @@ def _line_key(
     """
     if by is CostGrouping.USER:
         return (experiment.owner if experiment else "unknown"), ""
-    if by is CostGrouping.TRIAL:
+    if isinstance(usage, Usage) and by is CostGrouping.TRIAL:
         return str(usage.trial), f"experiment {usage.experiment}"
     return str(usage.experiment), experiment.name if experiment else ""
 

@@ -1,4 +1,4 @@
-"""The rows of fleets: instances, launches, notices and bills."""
+"""The rows of fleets: instances, launches, notices, bills and sums of usage."""
 
 from control_plane.rows.row_type import RowType
 
@@ -75,5 +75,15 @@ BILL = RowType(
     writers=("provisioner.ledger",),
     readers=("fleet.bills",),
 )
+USAGE_DAY = RowType(
+    name="usage of a day",
+    key="usage-days#POOL / DAY.PART",
+    meaning="The cost of the allocations that ended on a day (UTC), by experiment. Written once, "
+    "a day after the end of the day.",
+    record="control_plane.fleet.usage_days:DayCosts",
+    body="JSON list of records; each record is a list of the fields in order",
+    writers=("fleet.usage_days",),
+    readers=("fleet.usage_days",),
+)
 
-ROW_TYPES = (FLEET, CLOUD, INSTANCE, PAST_INSTANCE, INTENT, NOTICE, BILL)
+ROW_TYPES = (FLEET, CLOUD, INSTANCE, PAST_INSTANCE, INTENT, NOTICE, BILL, USAGE_DAY)

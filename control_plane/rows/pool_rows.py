@@ -58,7 +58,7 @@ USAGE = RowType(
     record="control_plane.actors.cost:Usage",
     body="JSON list of the fields in order",
     writers=("actors.trial.metering",),
-    readers=("queries.cost",),
+    readers=("queries.cost", "fleet.usage_days"),
 )
 REPLACEMENT = RowType(
     name="replacement",

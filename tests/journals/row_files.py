@@ -16,16 +16,18 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from control_plane.access.principals import Principal, Role
+from control_plane.actors.cost import Usage, encode_usage, usage_partition, usage_sort_key
 from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.checkpoint_gc.upload_sessions import UploadSessions
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.fleet.notices import InstanceNotice, record_notice
+from control_plane.fleet.usage_days import sum_closed_days
 from control_plane.restoration.incarnation import incarnation_write
 from control_plane.row_reference import load_record
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.rows.row_type import RowType
 from control_plane.rows.stored_fields import stored_field_names
-from control_plane.state.table import Key, Put, Write
+from control_plane.state.table import Expect, Key, Put, Write
 from control_plane.usecases import browser_sessions
 from control_plane.usecases.experiment_views import ViewRecord, put_view
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
@@ -40,6 +42,7 @@ from tests.unit.rows.test_rows_unknown_fields import CASES, UUID
 
 ROWS = "rows.json"
 REQUIRED = "required"
+DAY_MS = 86_400_000
 
 Sample = tuple[Key, bytes]
 """The key and the body of a stored row."""
@@ -153,6 +156,10 @@ def _store_more_rows(cluster: Cluster) -> None:
     put_view(table, view, lambda _: ())
     content = ReportContent("Digits", "# Digits\n", Sharing.READ)
     create_report(table, content, caller, NOW_MS, lambda _: ())
+    usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000)
+    key = Key(usage_partition("default"), usage_sort_key(usage))
+    table.commit((Put(key, 1, encode_usage(usage), Expect.ABSENT),))
+    sum_closed_days(table, "default", NOW_MS)
     sessions = UploadSessions(table, 1, UUID, "model.pt")
     sessions.keep("upload-1", None)
 

@@ -26,6 +26,7 @@ from control_plane.engine.journal import read_entry
 from control_plane.engine.mailbox import UNREADABLE, read_mail
 from control_plane.fleet.bills import decode_bill
 from control_plane.fleet.rows import decode_fleet, decode_instance, decode_intent
+from control_plane.fleet.usage_days import decode_day
 from control_plane.queries.model_records import decode_model, decode_version
 from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
@@ -93,6 +94,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "past instance": decode_instance,
     "launch intent": decode_intent,
     "bill": lambda row: decode_bill(row.body),
+    "usage of a day": lambda row: decode_day(row.body),
     "token": _decode_principal,
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),

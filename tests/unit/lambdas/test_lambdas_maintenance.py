@@ -52,6 +52,7 @@ class ThrottledTable(MemoryTable):
         Maintenance.forget_lost_agents,
         Maintenance.audit_pools,
         Maintenance.check_budgets,
+        Maintenance.sum_usage,
     ],
 )
 def test_failed_pool_does_not_stop_the_maintenance_of_pools(

@@ -54,6 +54,7 @@ NOT_SIMULATED = frozenset(
         "token record",
         "trial metadata",
         "upload session",
+        "usage of a day",
     }
 )
 

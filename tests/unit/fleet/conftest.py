@@ -1,0 +1,3 @@
+from tests.unit.api.conftest import cluster
+
+__all__ = ["cluster"]
