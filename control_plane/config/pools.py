@@ -197,7 +197,7 @@ class ResourceManager(Section):
 
 def _check_endpoint(url: str) -> str:
     if endpoint_origin(url) is None:
-        refuse("must be a URL like https://host:port, without a login")
+        refuse("must be a URL like https://host:port, with a port up to 65535 and without a login")
     return url
 
 

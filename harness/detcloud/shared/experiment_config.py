@@ -44,11 +44,12 @@ class ExperimentConfig(dict[str, Any]):
         return int((self.get("reproducibility") or {}).get("experiment_seed") or 0)
 
     def slots_per_trial(self) -> int:
-        """Return the number of slots of a trial. 1 if the number is missing, and 0 for 0.
+        """Return the number of slots of a trial. 1 for a missing or null number, and 0 for 0.
 
-        Raise TypeError for a null number, and ValueError for a text that is no integer.
+        Raise ValueError for a text that is no integer.
         """
-        return int((self.get("resources") or {}).get("slots_per_trial", 1))
+        slots = (self.get("resources") or {}).get("slots_per_trial")
+        return 1 if slots is None else int(slots)
 
     def debug_enabled(self) -> bool:
         return bool(self.get("debug"))

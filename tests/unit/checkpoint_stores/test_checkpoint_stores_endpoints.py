@@ -38,6 +38,8 @@ checkpoint_storage:
         ("http://store.test#@evil.test", None),
         ("http://store.test?@evil.test", None),
         ("http://store.test:80:80", None),
+        ("http://store.test:65535", "http://store.test:65535"),
+        ("http://store.test:65536", None),
         ("ftp://store.test", None),
         ("http://ſtore.test", None),
         ("http://store.test\n", None),
