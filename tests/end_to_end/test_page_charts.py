@@ -126,8 +126,10 @@ def test_search_of_single_values_starts_with_its_optimization_history(
     trials.sort(key=lambda trial: int(trial["id"]))
     browser.go("experiments/2", "tiny")
     window.get_by_role("img", name="optimization history of experiment 2").wait_for()
-    pressed = window.get_by_role("button", name="Optimization history")
+    pressed = window.get_by_role("button", name="Overview")
     assert pressed.get_attribute("aria-pressed") == "true"
+    window.get_by_role("region", name="importance").wait_for()
+    window.get_by_role("button", name="Optimization history").click()
     with window.expect_download() as saved:
         window.get_by_role("button", name="CSV of loss").click()
     _, *rows = Path(saved.value.path()).read_text().splitlines()
