@@ -69,7 +69,7 @@ def point_at_first_curve(browser: Browser) -> None:
 
 def test_tip_names_the_trial_and_a_click_opens_it(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     window.locator(".uplot canvas").wait_for()
     point_at_first_curve(browser)
     tip = window.locator(".tip")
@@ -86,7 +86,7 @@ def test_tip_names_the_trial_and_a_click_opens_it(browser: Browser) -> None:
 
 def test_curves_are_coloured_by_a_hyperparameter(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     window.get_by_label("Colour by").select_option("hp.lr")
     window.locator(".colour-scale", has_text="lr").wait_for()
     assert "colour=hp.lr" in browser.address()
@@ -241,7 +241,7 @@ def test_media_of_a_trial_are_shown_by_step(laptop: Laptop, browser: Browser) ->
 
 def test_chart_fills_the_screen_and_returns(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     canvas = window.locator(".uplot canvas")
     canvas.wait_for()
     before = canvas.bounding_box()["height"]

@@ -43,6 +43,7 @@ def fork_best_trial(user: CountedWindow, answers: Answers) -> None:
     user.click_link("Fork with these hyperparameters")
     halve_rate(user, answers)
     user.click_button("Create")
+    user.click_button("Create experiment", user.window.get_by_role("dialog"))
     user.window.wait_for_url(re.compile(r"#/experiments/\d+$"))
     user.see(user.window.get_by_role("heading", name=BEST, level=1))
 
