@@ -1,4 +1,4 @@
-"""Times in filters: a day such as `2026-11-01`, or a time before now such as `7d`."""
+"""Times in filters: days such as `2026-11-01`, and ages such as `7d`."""
 
 import re
 from datetime import UTC, datetime, timedelta
