@@ -82,7 +82,7 @@ def parse_conditions(text: str, caller: str, now_ms: int) -> Conditions:
     Args:
         text: the filter. A text of white space has no conditions.
         caller: the user that `user:me` stands for.
-        now_ms: the present time in epoch ms, from which ages such as `7d` count.
+        now_ms: the present time in epoch ms, from which ages count.
 
     Raises:
         RequestError: invalid, with the place of the wrong part in `column`.

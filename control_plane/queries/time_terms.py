@@ -1,4 +1,4 @@
-"""Times in filters: days such as `2026-11-01`, and ages such as `7d`."""
+"""Times in filters: days like `2026-11-01`, and ages like `7d`."""
 
 import re
 from datetime import UTC, datetime, timedelta
