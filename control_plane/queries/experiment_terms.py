@@ -21,6 +21,7 @@ from control_plane.queries.experiment_columns import hparam_path
 from control_plane.queries.filter_text import FilterInvalid, Term, Value, parse_filter
 from control_plane.queries.listed_facts import Facts, Need
 from control_plane.queries.state_filter import StateFilter, parse_experiment_states
+from control_plane.queries.time_terms import is_time_met, parse_time_range
 
 ME: Final = "me"
 """The value of `user:` that stands for the caller."""
@@ -47,7 +48,8 @@ _PLAIN_VALUE = re.compile(r'[^\s",]+')
 _NAMED_KEYS = frozenset({"metric", "hparam", "metadata"})
 _TEXT_KEYS = ("state", "user", "label", "name", "workspace", "project", "archived", FAILED_TRIALS)
 _NUMBER_KEYS = ("id", "best", "progress", "cost")
-_KEYS = (*_TEXT_KEYS, *_NUMBER_KEYS, FORKED_FROM, *sorted(_NAMED_KEYS))
+_TIME_KEYS = ("submitted", "ended")
+_KEYS = (*_TEXT_KEYS, *_NUMBER_KEYS, *_TIME_KEYS, FORKED_FROM, *sorted(_NAMED_KEYS))
 # The keys of terms that rows of the experiment decide, which are found by the term's value.
 _INDEXED_KEYS = (FORKED_FROM, "metadata")
 _ID = re.compile(r"[1-9][0-9]{0,11}")
@@ -74,12 +76,13 @@ class Conditions:
     """Whether the filter decides whether archived experiments match."""
 
 
-def parse_conditions(text: str, caller: str) -> Conditions:
+def parse_conditions(text: str, caller: str, now_ms: int) -> Conditions:
     """Parse a filter of experiments.
 
     Args:
         text: the filter. A text of white space has no conditions.
         caller: the user that `user:me` stands for.
+        now_ms: the present time in epoch ms, from which ages count.
 
     Raises:
         RequestError: invalid, with the place of the wrong part in `column`.
@@ -89,7 +92,7 @@ def parse_conditions(text: str, caller: str) -> Conditions:
         for term in terms:
             _check_name(term)
         rows = [_row_condition(term, caller) for term in terms if _is_on_row(term)]
-        facts = [_fact_condition(term) for term in terms if _need_of(term) is not None]
+        facts = [_fact_condition(term, now_ms) for term in terms if _need_of(term) is not None]
         items = [_item_condition(term) for term in terms if term.key in ("state", FAILED_TRIALS)]
         metadata = [_metadata_term(term) for term in terms if term.key == "metadata"]
         originals = [_original_id(term) for term in terms if term.key == FORKED_FROM]
@@ -161,6 +164,8 @@ def _need_of(term: Term) -> Need | None:
     """
     if term.key in ("best", "progress", "cost"):
         return "figures"
+    if term.key in _TIME_KEYS:
+        return "times"
     if term.key == "metric":
         return "metrics"
     if _is_on_row(term) or term.key in _INDEXED_KEYS:
@@ -279,8 +284,8 @@ def _flags(value: Value, known: Mapping[str, tuple[bool, ...]]) -> tuple[bool, .
     return known[value.text]
 
 
-def _fact_condition(term: Term) -> FactCondition:
-    """Return the condition of a term that needs facts.
+def _fact_condition(term: Term, now_ms: int) -> FactCondition:
+    """Return the condition of a term that needs facts. Ages count from `now_ms`.
 
     Raises:
         FilterInvalid: the term's value does not fit the key.
@@ -295,12 +300,26 @@ def _fact_condition(term: Term) -> FactCondition:
     if term.key == "best":
         is_met = _number_condition(term, "best<0.3")
         return lambda facts: is_met(facts.metric) != negated
+    if term.key in _TIME_KEYS:
+        is_time = _time_condition(term, now_ms)
+        return lambda facts: is_time(facts) != negated
     if term.key == "metric":
         is_met, name = _number_condition(term, "metric:loss<0.3"), term.plain_name
         return lambda facts: is_met(facts.metrics.get(name)) != negated
     path = hparam_path(term.name if term.key == "hparam" else term.key)
     is_value_met = _hparam_condition(term)
     return lambda facts: is_value_met(facts.hparams.get(path)) != negated
+
+
+def _time_condition(term: Term, now_ms: int) -> FactCondition:
+    """Return the condition of `submitted` or `ended`, before negation.
+
+    Raises:
+        FilterInvalid: a value is neither a day nor an age.
+    """
+    ranges = [parse_time_range(value, term.operator, term.key, now_ms) for value in term.values]
+    read: Callable[[Facts], int | None] = operator.attrgetter(f"{term.key}_ms")
+    return lambda facts: any(is_time_met(read(facts), term.operator, one) for one in ranges)
 
 
 def _number_condition(term: Term, example: str) -> Callable[[float | None], bool]:

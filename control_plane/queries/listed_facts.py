@@ -31,8 +31,10 @@ from control_plane.state.table import GET_MAX, Key, Row, StateTable
 
 Decoded = TypeVar("Decoded")
 
-Need = Literal["figures", "metrics", "hparams"]
-"""A kind of facts: the best metric, the progress and the cost; all metrics; or hyperparameters."""
+Need = Literal["figures", "metrics", "hparams", "times"]
+"""A kind of facts: the best metric, the progress and the cost; all metrics; hyperparameters; or
+the times of submission and end, which only the states have.
+"""
 
 # From this number of experiments on, reading a range of rows costs less than reading single rows.
 _RANGE_MIN: Final = 300
@@ -73,6 +75,9 @@ class Facts(NamedTuple):
     """The metrics of the best validation by name."""
     hparams: Mapping[str, object] = {}
     """The hyperparameters by dotted path, as in `ExperimentValues`."""
+    submitted_ms: int | None = None
+    ended_ms: int | None = None
+    """The end, or None for an experiment that has not ended."""
 
 
 class _DecodedRows(Generic[Decoded]):
@@ -152,6 +157,8 @@ def _is_open(
         rows: the values rows by sort key. None if no values row was read.
         needs: the needed kinds of facts.
     """
+    if "times" in needs:
+        return True
     if entry.row.figures is None and ("figures" in needs or "metrics" in needs):
         return True
     if rows is None or entry.row.kind is not JobKind.EXPERIMENT:
@@ -190,6 +197,8 @@ def _facts_of_state(facts: Facts, state: ExperimentState | None, now_ms: int) ->
         state.bill.spent_micros(now_ms),
         listed_metrics(state),
         facts.hparams,
+        state.created_ms,
+        state.ended_ms,
     )
 
 

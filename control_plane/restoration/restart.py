@@ -29,7 +29,12 @@ from control_plane.restoration.incarnation import incarnation_write
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
 
-SKIPPED_IDS: Mapping[str, int] = {"experiment": 1_000, "trial": 1_000_000, "token": 1_000}
+SKIPPED_IDS: Mapping[str, int] = {
+    "experiment": 1_000,
+    "report": 1_000,
+    "token": 1_000,
+    "trial": 1_000_000,
+}
 """The ids of each counter to skip if the newest state is lost."""
 REASON = "the cluster was restored from an older copy of its state"
 _BUDGET_MS = 600_000

@@ -69,7 +69,7 @@ def point_at_first_curve(browser: Browser) -> None:
 
 def test_tip_names_the_trial_and_a_click_opens_it(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     window.locator(".uplot canvas").wait_for()
     point_at_first_curve(browser)
     tip = window.locator(".tip")
@@ -86,7 +86,7 @@ def test_tip_names_the_trial_and_a_click_opens_it(browser: Browser) -> None:
 
 def test_curves_are_coloured_by_a_hyperparameter(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     window.get_by_label("Colour by").select_option("hp.lr")
     window.locator(".colour-scale", has_text="lr").wait_for()
     assert "colour=hp.lr" in browser.address()
@@ -126,8 +126,10 @@ def test_search_of_single_values_starts_with_its_optimization_history(
     trials.sort(key=lambda trial: int(trial["id"]))
     browser.go("experiments/2", "tiny")
     window.get_by_role("img", name="optimization history of experiment 2").wait_for()
-    pressed = window.get_by_role("button", name="Optimization history")
+    pressed = window.get_by_role("button", name="Overview")
     assert pressed.get_attribute("aria-pressed") == "true"
+    window.get_by_role("region", name="importance").wait_for()
+    window.get_by_role("button", name="Optimization history").click()
     with window.expect_download() as saved:
         window.get_by_role("button", name="CSV of loss").click()
     _, *rows = Path(saved.value.path()).read_text().splitlines()
@@ -239,7 +241,7 @@ def test_media_of_a_trial_are_shown_by_step(laptop: Laptop, browser: Browser) ->
 
 def test_chart_fills_the_screen_and_returns(browser: Browser) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     canvas = window.locator(".uplot canvas")
     canvas.wait_for()
     before = canvas.bounding_box()["height"]

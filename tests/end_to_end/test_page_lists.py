@@ -285,6 +285,9 @@ def test_typed_text_is_kept_and_partial_names_filter_at_once(
     laptop: Laptop, browser: Browser
 ) -> None:
     window = browser.window
+    with laptop.cluster() as cluster:
+        for experiment in cluster.experiments(workspace="Vision"):
+            experiment.move("Vision", "Digits")
     browser.go("experiments?project=Digits", "Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
     # The text ends with an unfinished term and is not submitted: updates of the list keep it.

@@ -221,7 +221,7 @@ def test_chart_is_saved_as_picture_and_numbers_and_shown_as_table(
     browser: Browser,
 ) -> None:
     window = browser.window
-    browser.go("experiments/1/curves", "tiny")
+    browser.go("experiments/1/curves?picture=curves", "tiny")
     window.locator(".uplot canvas").wait_for()
     window.get_by_text("As a table").click()
     rows = browser.table_rows(f"curves of {METRIC}, trials of experiment 1")

@@ -122,17 +122,17 @@ def put(
     """
     if body.shared and body.workspace:
         raise invalid("workspace", "must be empty if shared is true", "leave one of them out")
-    parse_conditions(body.filter, caller.user)
+    now_ms = services.now_ms()
+    parse_conditions(body.filter, caller.user, now_ms)
     filter_text = body.filter
     if body.workspace:
         check_group_name("workspace", body.workspace)
         filter_text = narrow_to_workspace(body.filter, body.workspace)
-        parse_conditions(filter_text, caller.user)
+        parse_conditions(filter_text, caller.user, now_ms)
     parse_sort(body.sort)
     for column in body.columns:
         if ":" in column:
             parse_column(column, "columns")
-    now_ms = services.now_ms()
     view = ViewRecord(
         name=name,
         user=caller.user,

@@ -208,7 +208,7 @@ def list_experiments(
     experiments are left out. Error: `invalid` for an unknown state or kind, a wrong filter, with
     the place in `column`, a wrong column, or a cursor of another list.
     """
-    conditions = parse_conditions(text, caller.user)
+    conditions = parse_conditions(text, caller.user, services.now_ms())
     shown = replace(shown, kinds=kind, has_failed_trials=has_failed_trials, conditions=conditions)
     return experiment_list.list_experiments(services, page, shown, form)
 
@@ -226,7 +226,7 @@ def count_groups(
     Only the newest experiments count; `left_out_before` is the id below which experiments are left
     out. Error: `invalid` for an unknown state or a wrong filter, with the place in `column`.
     """
-    conditions = parse_conditions(text, caller.user)
+    conditions = parse_conditions(text, caller.user, services.now_ms())
     return experiment_groups.count_groups(services, replace(shown, conditions=conditions))
 
 

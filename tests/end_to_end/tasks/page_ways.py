@@ -21,7 +21,6 @@ from tests.patience import wait_until
 
 # Tasks after which the cluster is not as before.
 CHANGES = ("fork", "note", "stop")
-HISTORY = "Optimization history"
 
 
 def find_best_trial(user: CountedWindow, answers: Answers) -> None:
@@ -44,6 +43,7 @@ def fork_best_trial(user: CountedWindow, answers: Answers) -> None:
     user.click_link("Fork with these hyperparameters")
     halve_rate(user, answers)
     user.click_button("Create")
+    user.click_button("Create experiment", user.window.get_by_role("dialog"))
     user.window.wait_for_url(re.compile(r"#/experiments/\d+$"))
     user.see(user.window.get_by_role("heading", name=BEST, level=1))
 
@@ -55,7 +55,7 @@ def halve_rate(user: CountedWindow, answers: Answers) -> None:
 
 
 def find_important(user: CountedWindow, answers: Answers) -> None:
-    _open_part(user, "Hyperparameters")
+    user.click_link(BEST)
     first = user.window.get_by_role("table", name="importance").locator("tbody tr").first
     user.see(first.get_by_text(answers.important, exact=True))
 
@@ -70,10 +70,10 @@ def see_interaction(user: CountedWindow, answers: Answers) -> None:
 
 
 def compare_searches(user: CountedWindow, answers: Answers) -> None:
-    user.click_link("Experiments", _sections(user))
     for experiment in (answers.best, answers.other):
         user.click(user.window.get_by_role("checkbox", name=f"choose {experiment}", exact=True))
-    user.click_link("Compare", user.window.get_by_role("group", name="actions on selected"))
+    user.window.get_by_role("link", name="Compare", exact=True).wait_for()
+    user.press("v")
     curves = user.window.get_by_role("list", name="curves")
     for name in (f"experiment {answers.best}", f"experiment {answers.other}"):
         curves.get_by_text(name).first.wait_for()
@@ -152,7 +152,6 @@ def _open_part(user: CountedWindow, part: str) -> None:
 
 def _open_history(user: CountedWindow, answers: Answers) -> None:
     user.click_link(BEST)
-    user.click_button(HISTORY)
     name = f"optimization history of experiment {answers.best}"
     user.see(user.window.get_by_role("img", name=name).locator("canvas"))
 

@@ -13,6 +13,9 @@ from control_plane.queries.listed_facts import Facts
 ROW = ListingRow(
     "ACTIVE", "bob", "Digits sweep", ("baseline", "two words"), False, "Vision", "Cats"
 )
+DAY_MS = 86_400_000
+# 20,000 days after the epoch: 2024-10-04.
+NOW_MS = 20_000 * DAY_MS
 FACTS = Facts(
     metric=0.25,
     progress=0.5,
@@ -31,7 +34,7 @@ FACTS = Facts(
 
 
 def matches(text: str, row: ListingRow = ROW, facts: Facts = FACTS) -> bool:
-    conditions = parse_conditions(text, "bob")
+    conditions = parse_conditions(text, "bob", NOW_MS)
     rows = all(is_met("000000000007", row) for is_met in conditions.rows)
     return rows and all(is_met(facts) for is_met in conditions.facts)
 
@@ -43,7 +46,7 @@ def item(state: str, condition: str, failed: int = 0) -> Any:
 
 def matches_item(text: str, found: Any) -> bool:
     row = ROW._replace(state=found.state, has_failed_trials=found.trials.errored > 0)
-    conditions = parse_conditions(text, "bob")
+    conditions = parse_conditions(text, "bob", NOW_MS)
     is_match = all(is_met(found) for is_met in conditions.items)
     if is_match:
         assert matches(text, row), "the row must not exclude a matching experiment"
@@ -182,19 +185,21 @@ def test_rows_exclude_states_that_cannot_match() -> None:
 
 
 def test_needs_are_the_facts_of_the_terms() -> None:
-    assert parse_conditions("digits state:running", "bob").needs == frozenset()
-    assert parse_conditions("best<1 cost<1", "bob").needs == {"figures"}
-    assert parse_conditions("metric:a<1 lr=1", "bob").needs == {"metrics", "hparams"}
+    assert parse_conditions("digits state:running", "bob", NOW_MS).needs == frozenset()
+    assert parse_conditions("best<1 cost<1", "bob", NOW_MS).needs == {"figures"}
+    assert parse_conditions("metric:a<1 lr=1", "bob", NOW_MS).needs == {"metrics", "hparams"}
 
 
 def test_metadata_terms_are_searched_by_index() -> None:
-    conditions = parse_conditions('metadata:data.version=3 metadata:note="two words"', "bob")
+    conditions = parse_conditions(
+        'metadata:data.version=3 metadata:note="two words"', "bob", NOW_MS
+    )
     assert conditions == Conditions(metadata=("data.version=3", "note=two words"))
 
 
 def test_filter_may_decide_about_archived_experiments() -> None:
-    assert parse_conditions("-archived:true", "bob").names_archived
-    assert not parse_conditions("state:ended", "bob").names_archived
+    assert parse_conditions("-archived:true", "bob", NOW_MS).names_archived
+    assert not parse_conditions("state:ended", "bob", NOW_MS).names_archived
 
 
 @pytest.mark.parametrize(
@@ -212,14 +217,42 @@ def test_filter_may_decide_about_archived_experiments() -> None:
         ("metadata=x", 1, "as in metadata:key=value"),
         ("-metadata:a=b", 1, "expected metadata:key=value"),
         ("metadata:a<1", 1, "expected metadata:key=value"),
+        ("ended>yesterday", 7, "a day or an age (m, h, d, w), as in ended>=2026-11-01 or ended>7d"),
+        ("submitted<2026-02-30", 11, "a day or an age"),
+        ("ended:7d", 7, "< or > before an age, as in ended>7d for the last week"),
         ("progress>half%", 10, "as in progress>50%"),
     ],
 )
 def test_error_has_place_and_expectation(text: str, column: int, part: str) -> None:
     with pytest.raises(RequestError) as raised:
-        parse_conditions(text, "bob")
+        parse_conditions(text, "bob", NOW_MS)
     assert raised.value.code is Code.INVALID
     [detail] = raised.value.details
     assert (detail.path, detail.column) == ("filter", column)
     assert f"character {column}: " in raised.value.message
     assert part in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "is_match"),
+    [
+        # Submitted at 2024-10-01T12:00, two and a half days (60 h) before now.
+        ("submitted:2024-10-01", True),
+        ("submitted>2024-10-01", False),
+        ("submitted>=2024-10-01", True),
+        ("submitted<=2024-10-01", True),
+        ("submitted<2024-10-01", False),
+        ("submitted>3d", True),
+        ("submitted>2d", False),
+        ("submitted<50h", True),
+        ("-submitted>1w", False),
+        # Not ended.
+        ("ended>7d", False),
+        ("-ended>7d", True),
+    ],
+)
+def test_days_and_ages_are_compared_with_times(text: str, is_match: bool) -> None:
+    # 2024-10-01 is day 19,997.
+    facts = FACTS._replace(submitted_ms=19_997 * DAY_MS + DAY_MS // 2)
+    assert matches(text, facts=facts) == is_match
+    assert parse_conditions(text, "bob", NOW_MS).needs == {"times"}

@@ -134,6 +134,7 @@ def test_restart_skips_ids_if_newest_state_is_lost(newest: Path) -> None:
         "experiment": before["experiment"] + SKIPPED_IDS["experiment"],
         "trial": before["trial"] + SKIPPED_IDS["trial"],
         "token": 1 + SKIPPED_IDS["token"],
+        "report": 1 + SKIPPED_IDS["report"],
     }
 
 

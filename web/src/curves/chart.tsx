@@ -28,6 +28,8 @@ interface Props extends Explanation {
   curves: Curve[];
   isLog: boolean;
   yLabel: string;
+  /** The title of the vertical axis; by default `yLabel`. */
+  axisTitle?: string;
   /** What the points lie over; times are in seconds. */
   xUnit?: XUnit;
   /** The title of the horizontal axis, for places that are no unit of training. */
@@ -70,7 +72,7 @@ interface PlotProps extends Props {
   onZoom: (isZoomed: boolean) => void;
 }
 
-function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height: ownHeight = HEIGHT, plot, drawing, onZoom }: PlotProps) {
+function Plot({ label, curves, isLog, yLabel, axisTitle = yLabel, xUnit = "batches", xTitle, height: ownHeight = HEIGHT, plot, drawing, onZoom }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [pointed, setPointed] = useState<Pointed | null>(null);
@@ -86,7 +88,7 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
   const most = hasPoints ? Infinity : undefined;
   const columns = useMemo(() => joinCurves(layers.map(({ points }) => points), most), [layers]);
   const data = useMemo(() => (isLog ? withoutNegatives(columns) : columns), [columns, isLog]);
-  const shape = JSON.stringify([isLog, yLabel, xUnit, xTitle, curves.map(({ label: name, kind, paint, short, raw, band }) => [name, kind, paint, short, Boolean(raw), Boolean(band)])]);
+  const shape = JSON.stringify([isLog, axisTitle, xUnit, xTitle, curves.map(({ label: name, kind, paint, short, raw, band }) => [name, kind, paint, short, Boolean(raw), Boolean(band)])]);
 
   const latest = useRef({ data, hidden, curves, height });
   latest.current = { data, hidden, curves, height };
@@ -108,7 +110,7 @@ function Plot({ label, curves, isLog, yLabel, xUnit = "batches", xTitle, height:
     const observer = new ResizeObserver(resize);
     // A view may have many charts.
     const takeBack = doInTurn(() => {
-      const made: Drawing = { curves, layers, isLog, yLabel, xUnit, xTitle, height: latest.current.height, colours };
+      const made: Drawing = { curves, layers, isLog, yLabel: axisTitle, xUnit, xTitle, height: latest.current.height, colours };
       const shown = plotOptions(made, element, { onCursor, onZoom: (zoomed) => onZoom(isPart(zoomed)) });
       layers.forEach(({ curve }, n) => { shown.series[seriesOf(n)]!.show = !latest.current.hidden.has(curves[curve]!.label); });
       drawing.current = made;

@@ -21,6 +21,12 @@ test("numbers over two decades are coloured by their logarithm", () => {
   expect(scale).toEqual({ low: 1e-4, high: 1e-2, isLog: true });
 });
 
+test("a hyperparameter with a logarithmic scale is coloured by its logarithm", () => {
+  const curves = [1, 2, 4].map((width) => ({ ...curve(String(width), { width }), logs: ["width"] }));
+  expect(colouringOf(curves, "hp.width").paints[1]).toEqual({ scale: expect.closeTo(0.5, 12) });
+  expect(colouringOf(curves, "hp.width").scale?.isLog).toBe(true);
+});
+
 test("texts have a colour each, and a missing value is grey", () => {
   const curves = [curve("1", { opt: "sgd" }), curve("2", { opt: "adam" }), curve("3", {})];
   expect(colouringOf(curves, "hp.opt")).toEqual({ paints: [{ group: 1 }, { group: 0 }, { group: 7 }], groups: ["adam", "sgd"] });

@@ -15,6 +15,8 @@ export interface TrialCurve extends Curve {
   isLess?: boolean;
   /** Curves with the same text belong together, such as those of an experiment. */
   group?: string;
+  /** The hyperparameters whose scale is logarithmic. */
+  logs?: readonly string[];
 }
 
 /** The colouring of curves, with what explains the colours. */
@@ -47,7 +49,7 @@ export function colouringOf(curves: readonly TrialCurve[], by: string | null): C
   if (by === BY_GROUP) return byGroups(curves.map(({ group }) => group));
   const name = by?.startsWith(BY_HPARAM) ? by.slice(BY_HPARAM.length) : null;
   if (name === null || !curves.some(({ hparams }) => hparams && name in hparams)) return { paints: curves.map(({ paint }) => paint) };
-  return byValues(curves.map(({ hparams }) => hparams?.[name]));
+  return byValues(curves.map(({ hparams }) => hparams?.[name]), curves.some(({ logs }) => logs?.includes(name)));
 }
 
 function byMetric(curves: readonly TrialCurve[], smallerIsBetter: boolean): Colouring {
@@ -58,8 +60,8 @@ function byMetric(curves: readonly TrialCurve[], smallerIsBetter: boolean): Colo
   return { paints, scale: { low: scale.worst, high: scale.best, isLog: false } };
 }
 
-function byValues(values: readonly unknown[]): Colouring {
-  const axis = axisPlaces([...values]);
+function byValues(values: readonly unknown[], isLog: boolean): Colouring {
+  const axis = axisPlaces([...values], isLog);
   const isNumeric = axis.ends.length > 0 && axis.ends.every((end) => typeof end === "number");
   if (!isNumeric) return byGroups(values.map((value) => (value === undefined ? undefined : valueText(value))));
   const paints = values.map((value): Paint => {

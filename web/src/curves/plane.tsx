@@ -1,9 +1,7 @@
-/**
- * A plane of two values with a point for each trial, over contours. Of many points, the best alone
- * are links, as in `Scatter`.
- */
+/** A plane of two values with a point for each trial, over contours. */
 
 import { axisTexts, type Axis } from "./axes";
+import { bandOf, Dots } from "./dots";
 import { BANDS, bandColour } from "./parallel";
 import { SURFACE_SIZE } from "./surface";
 
@@ -29,7 +27,6 @@ interface Props {
   surface?: (number | null)[];
 }
 
-const LINKS_MAX = 150;
 // Values beside an axis, round numbers beside it, and the length of all texts there.
 const [VALUES_MAX, TICKS, TEXT_MAX] = [12, 5, 16];
 const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT] = [640, 440, 110, 26, 50, 16];
@@ -41,11 +38,6 @@ export function Plane({ label, xLabel, yLabel, xAxis, yAxis, dots, surface }: Pr
     const [x, y] = [xAxis.place(dot.x), yAxis.place(dot.y)];
     return x === null || y === null ? [] : [{ ...dot, left: toX(x), top: toY(y) }];
   });
-  const isFew = placed.length <= LINKS_MAX;
-  // The best is drawn last, above the others.
-  const linked = placed.filter(({ isBest }) => isFew || isBest).sort((a, b) => Number(a.isBest) - Number(b.isBest));
-  const bands = Array.from({ length: BANDS }, (): string[] => []);
-  if (!isFew) for (const { quality, left, top } of placed) bands[bandOf(quality)]!.push(`M${left.toFixed(1)} ${top.toFixed(1)}h0`);
   return (
     <svg class="plane" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={label}>
       {surface && <Contours surface={surface} toX={toX} toY={toY} />}
@@ -56,14 +48,7 @@ export function Plane({ label, xLabel, yLabel, xAxis, yAxis, dots, surface }: Pr
         <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 8} text-anchor="middle">{xLabel.slice(0, 60)}{xAxis.isLog ? " (log)" : ""}</text>
         <text x={4} y={14}>{yLabel.slice(0, 60)}{yAxis.isLog ? " (log)" : ""}</text>
       </g>
-      {bands.map((paths, band) => paths.length > 0 && <path key={band} class="dots" d={paths.join("")} stroke={bandColour(band)} />)}
-      {linked.map((dot) => (
-        <a key={dot.key} href={dot.href} aria-label={dot.label}>
-          <circle cx={dot.left} cy={dot.top} r={dot.isBest ? 8 : 5} class={dot.isBest ? "best" : ""} fill={bandColour(bandOf(dot.quality))}>
-            <title>{dot.label}</title>
-          </circle>
-        </a>
-      ))}
+      <Dots dots={placed} radius={5} />
     </svg>
   );
 }
@@ -82,8 +67,4 @@ function Contours({ surface, toX, toY }: { surface: (number | null)[]; toX: (pla
       {bands.map((paths, band) => paths.length > 0 && <path key={band} d={paths.join("")} fill={bandColour(band)} />)}
     </g>
   );
-}
-
-function bandOf(quality: number): number {
-  return Math.min(BANDS - 1, Math.max(0, Math.floor(quality * BANDS)));
 }

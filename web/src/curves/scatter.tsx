@@ -1,10 +1,8 @@
-/**
- * Points of two values, as a picture of vectors: a link each, which a keyboard reaches. Of many
- * points the best alone are links, the others one path.
- */
+/** Points of two values, as a picture of vectors. */
 
 import { numberText } from "../parts/format";
 import { choicesOf } from "./axes";
+import { Dots } from "./dots";
 import { axisTicks } from "./ticks";
 
 export interface Dot {
@@ -26,7 +24,6 @@ interface Props {
   ticks?: string[];
 }
 
-const LINKS_MAX = 150;
 const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [420, 270, 72, 28, 36];
 // Texts that are nearer to an end of the axis begin or end at their place, so that none is cut off.
 const EDGE = 40;
@@ -42,8 +39,6 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
   const xTicks = ticks
     ? ticks.map((text, x) => ({ text, at: toX(x) }))
     : marks(dots.map(({ x }) => x), isLogX, (x) => toX(scaleX(x)), ROOM_X);
-  const isFew = dots.length <= LINKS_MAX;
-  const [linked, plain] = [dots.filter(({ isBest }) => isFew || isBest), isFew ? [] : dots.filter(({ isBest }) => !isBest)];
   return (
     <svg class="scatter" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={label}>
       <line x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH} y2={HEIGHT - BOTTOM} class="axis" />
@@ -56,14 +51,7 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
       ))}
       <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 4} text-anchor="middle">{xLabel.slice(0, 60)}{isLogX ? " (log)" : ""}</text>
       <text x={4} y={12}>{yLabel.slice(0, 60)}</text>
-      {plain.length > 0 && <path class="dots" d={plain.map((dot) => `M${toX(scaleX(dot.x)).toFixed(1)} ${toY(dot.y).toFixed(1)}h0`).join("")} />}
-      {linked.map((dot) => (
-        <a key={dot.key} href={dot.href} aria-label={dot.label}>
-          <circle cx={toX(scaleX(dot.x))} cy={toY(dot.y)} r={dot.isBest ? 6 : 4} class={dot.isBest ? "best" : ""}>
-            <title>{dot.label}</title>
-          </circle>
-        </a>
-      ))}
+      <Dots dots={dots.map((dot) => ({ ...dot, left: toX(scaleX(dot.x)), top: toY(dot.y) }))} radius={4} />
     </svg>
   );
 }

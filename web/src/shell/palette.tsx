@@ -18,6 +18,8 @@ export interface Command {
 // A name is searched for once so many characters of it are there.
 const NAME_MIN = 2;
 const FOUND_MAX = 6;
+// The cluster has at most as many reports.
+const REPORTS_MAX = 500;
 // Of the typing, before the cluster is asked.
 const PAUSE_MS = 250;
 const TITLES = { experiment: "Experiment", command: "Command", notebook: "Notebook", shell: "Shell" };
@@ -65,7 +67,7 @@ export function Palette({ others, onClose }: { others: Command[]; onClose: () =>
 
   return (
     <Dialog title="Go to" onClose={onClose}>
-      <input autofocus class="wide" role="combobox" aria-label="view, number, or name of an experiment, command or model"
+      <input autofocus class="wide" role="combobox" aria-label="view, number, or name of an experiment, command, model or report"
         placeholder="a view, a number, or a name" aria-expanded="true" aria-controls="commands" aria-activedescendant={`command-${place}`}
         value={text} onKeyDown={onKey}
         onInput={(event) => { setText(event.currentTarget.value); setPlace(0); }} />
@@ -82,7 +84,16 @@ export function Palette({ others, onClose }: { others: Command[]; onClose: () =>
   );
 }
 
-/** The experiments, commands, notebooks, shells and models whose names have the text. */
+/** The reports whose titles have the text. The cluster lists reports without a filter. */
+export function foundReports(reports: readonly { id: number; title: string }[], text: string): Command[] {
+  const wanted = text.toLowerCase();
+  return reports
+    .filter(({ title }) => title.toLowerCase().includes(wanted))
+    .slice(0, FOUND_MAX)
+    .map(({ id, title }) => ({ title: `Report ${id}: ${shortText(title, 80)}`, href: href("reports", id) }));
+}
+
+/** The experiments, commands, notebooks, shells, models and reports whose names have the text. */
 function useFound(text: string): { found: Command[]; isSearching: boolean } {
   const isName = text.length >= NAME_MIN && !/^\d+$/.test(text);
   const live = useLive(`found ${text}`, async (signal): Promise<Command[]> => {
@@ -90,13 +101,15 @@ function useFound(text: string): { found: Command[]; isSearching: boolean } {
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     signal.throwIfAborted();
     const query = { name: text, limit: FOUND_MAX };
-    const [experiments, models] = await Promise.all([
+    const [experiments, models, reports] = await Promise.all([
       get("/api/v1/experiments", { query: { ...query, archived: "all", kind: "all" }, signal }),
       get("/api/v1/models", { query, signal }),
+      get("/api/v1/reports", { query: { limit: REPORTS_MAX }, signal }),
     ]);
     return [
       ...experiments.items.map(({ id, kind, name }) => ({ title: `${TITLES[kind]} ${id}: ${shortText(name, 80)}`, href: href(kind === "experiment" ? "experiments" : "commands", id!) })),
       ...models.items.map(({ name }) => ({ title: `Model ${name}`, href: href("models", name) })),
+      ...foundReports(reports.items, text),
     ];
   }, () => "still");
   return { found: live.value ?? [], isSearching: isName && !live.value && !live.error };

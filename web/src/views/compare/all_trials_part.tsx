@@ -14,7 +14,7 @@ import { dollarsText, numberText } from "../../parts/format";
 import { Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
-import { flatten } from "../experiment/all_trials";
+import { flatten, logNames } from "../experiment/all_trials";
 import { OptimizationHistory, useSearches, type LoadedSearch } from "../experiment/optimization_part";
 
 // Of all experiments together.
@@ -100,6 +100,7 @@ export function curvesOf(experiment: ExperimentWhole, { series }: Schemas["Exper
     metric: metric ?? null,
     isLess: experiment.smaller_is_better,
     hparams: flatten(hparams ?? {}),
+    logs: logNames(experiment.config["hyperparameters"]),
     points: placePoints(points, unit, { startedMs, batchSize: batchSize(hparams ?? {}), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
   }));
 }

@@ -11,7 +11,7 @@ import { Heading } from "../../parts/heading";
 import { Badge, Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { differingNames, flatten } from "../experiment/all_trials";
+import { differingNames, flatten, logNames } from "../experiment/all_trials";
 import { AllTrialsPart } from "./all_trials_part";
 import { ConfigDifferences, HyperparameterTable } from "./differences";
 import { COMPARED_MAX, loadCompared, loadCurves, metricTitle, readMetrics, type Compared, type Drawn, type Metric } from "./load_compared";
@@ -111,7 +111,7 @@ function Curves({ drawn, metrics, unit }: { drawn: Drawn[]; metrics: Metric[]; u
             smallerIsBetter={directionOf(drawn, n)} xUnit={unit}
             curves={drawn.map(({ trial, experiment, startedMs, curves }) => ({
               label: `trial ${trial.id} of experiment ${trial.experiment_id}`,
-              short: String(trial.id), metric: trial.best_metric, isLess: experiment.smaller_is_better, hparams: flatten(trial.hparams),
+              short: String(trial.id), metric: trial.best_metric, isLess: experiment.smaller_is_better, hparams: flatten(trial.hparams), logs: logNames(experiment.config["hyperparameters"]),
               points: placePoints(curves[n]?.points ?? [], unit, { startedMs, batchSize: batchSize(trial.hparams), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
               href: href("trials", trial.id),
             }))} />

@@ -11,7 +11,7 @@ import { markOf, motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { flatten } from "./all_trials";
+import { flatten, logNames } from "./all_trials";
 
 const COUNTS = ["5", "10", "20", "50", "100", "200"];
 // Of all curves together, so that an answer stays small.
@@ -82,7 +82,7 @@ export function CurvesPart({ experiment, onSingleValues }: Props) {
               <CurvePanel label={`trials of experiment ${id}`} yLabel={name} xUnit={unit}
                 smallerIsBetter={name === experiment.metric ? experiment.smaller_is_better : undefined}
                 curves={series.map(({ trial_id, points, started_ms: startedMs, hparams, best_metric: metric }) => ({
-                  label: `trial ${trial_id}`, short: String(trial_id), href: href("trials", trial_id), metric: metric ?? null, isLess: experiment.smaller_is_better, hparams: flatten(hparams ?? {}),
+                  label: `trial ${trial_id}`, short: String(trial_id), href: href("trials", trial_id), metric: metric ?? null, isLess: experiment.smaller_is_better, hparams: flatten(hparams ?? {}), logs: logNames(experiment.config["hyperparameters"]),
                   points: placePoints(points, unit, { startedMs, batchSize: sizesOf.get(trial_id), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
                 }))} />
             )}

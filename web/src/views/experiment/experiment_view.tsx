@@ -29,7 +29,7 @@ import { TimelinePart } from "./timeline_part";
 import { TrialsPart } from "./trials_part";
 
 const TABS = [
-  ["curves", "Curves"],
+  ["curves", "Results"],
   ["trials", "Trials"],
   ["rungs", "Rungs"],
   ["timeline", "Timeline"],

@@ -49,9 +49,11 @@ function Charts({ comparison, id, logs }: { comparison: Comparison; id: number; 
   return (
     <>
       {leftOut > 0 && <p class="quiet">{trials} of {countText(trials + leftOut, "trial")}, spread evenly over the search.</p>}
-      <ImportancePart importance={importance} />
+      <div class="split">
+        <ImportancePart importance={importance} />
+        <ChartSourceContext.Provider value={sourceOf("contour")}><HeatMapPart {...shown} /></ChartSourceContext.Provider>
+      </div>
       <ChartSourceContext.Provider value={sourceOf("parallel")}><ParallelPart {...shown} /></ChartSourceContext.Provider>
-      <ChartSourceContext.Provider value={sourceOf("contour")}><HeatMapPart {...shown} /></ChartSourceContext.Provider>
       <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />
       <h2>Metric by hyperparameter</h2>
       <div class="split">

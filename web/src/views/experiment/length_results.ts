@@ -54,6 +54,17 @@ export function useComparison(experiment: ExperimentWhole): Live<Comparison> {
   );
 }
 
+/** The importance of the hyperparameters alone, at the length that the cluster chooses. */
+export function useImportance(experiment: ExperimentWhole): Live<Importance> {
+  const path = { experiment_id: experiment.id! };
+  return useLive(
+    `importance ${experiment.id}`,
+    (signal) => get("/api/v1/experiments/{experiment_id}/importance", { path, signal }),
+    () => motionOfParts(experiment),
+    markOf(experiment),
+  );
+}
+
 /** A length of an address; null for a text that is none. */
 export function readLength(text: string | null): number | null {
   return text !== null && /^[1-9]\d{0,14}$/.test(text) ? Number(text) : null;

@@ -44,17 +44,23 @@ export function useSearches(experiments: ExperimentWhole[]): Live<LoadedSearch[]
   );
 }
 
-export function OptimizationPart({ experiment }: { experiment: ExperimentWhole }) {
+export function OptimizationPart({ experiment, isBrief = false }: { experiment: ExperimentWhole; isBrief?: boolean }) {
   const live = useSearches([experiment]);
-  return <Shown live={live}>{(searches) => <OptimizationHistory searches={searches} />}</Shown>;
+  return <Shown live={live}>{(searches) => <OptimizationHistory searches={searches} isBrief={isBrief} />}</Shown>;
+}
+
+interface HistoryProps {
+  searches: LoadedSearch[];
+  /** Whether the chart has no settings: over trials, on a linear scale. */
+  isBrief?: boolean;
 }
 
 /** The courses of one or several searches in one chart. */
-export function OptimizationHistory({ searches }: { searches: LoadedSearch[] }) {
+export function OptimizationHistory({ searches, isBrief = false }: HistoryProps) {
   const { query } = useRoute();
   const setQuery = useSetQuery();
-  const unit = HISTORY_UNITS.find((one) => one === query.get("over")) ?? "trials";
-  const isLog = query.get("scale") === "log";
+  const unit = (!isBrief && HISTORY_UNITS.find((one) => one === query.get("over"))) || "trials";
+  const isLog = !isBrief && query.get("scale") === "log";
   const nowMs = Math.max(...searches.flatMap(({ trials }) => trials.map(({ created_ms: created, ended_ms: ended }) => ended ?? created)), 0);
   const courses = searches.map(({ experiment, trials }) => searchCourse(trials.map(toHistory), unit, experiment.smaller_is_better, nowMs));
   const metrics = [...new Set(searches.map(({ experiment }) => experiment.metric))].join(", ");
@@ -64,7 +70,7 @@ export function OptimizationHistory({ searches }: { searches: LoadedSearch[] }) 
   const label = searches.length === 1 ? `optimization history of experiment ${searches[0]!.experiment.id}` : "optimization history of what is compared";
   return (
     <>
-      <div class="tools">
+      {!isBrief && <div class="tools">
         <label>Over{" "}
           <select value={unit} onChange={(event) => setQuery({ over: event.currentTarget.value === "trials" ? null : event.currentTarget.value })}>
             <option value="trials">trials</option>
@@ -81,10 +87,11 @@ export function OptimizationHistory({ searches }: { searches: LoadedSearch[] }) 
           {unit === "cost" && loaded > 0 && searches.every(({ trials }) => trials.every(({ cost }) => cost === 0)) && "; their machines have no price"}
         </span>
         {searches.some(({ hasMore }) => hasMore) && loaded < TRIALS_MAX && <button onClick={() => setQuery({ all: "1" })}>Load up to {TRIALS_MAX} trials</button>}
-      </div>
+      </div>}
+      {isBrief && searches.some(({ hasMore }) => hasMore) && <p class="quiet">The first {loaded} trials.</p>}
       {shown.length === 0 ? <Empty>No trial has a value of {metrics} yet.</Empty> : (
         <Chart label={label} yLabel={metrics} curves={shown.flatMap(({ search, course }, n) => courseCurves(search, course, n, shown.length > 1))}
-          isLog={isLog} xUnit={unit === "time" ? "elapsed" : "batches"} xTitle={HISTORY_TITLES[unit]} height={340}
+          isLog={isLog} xUnit={unit === "time" ? "elapsed" : "batches"} xTitle={HISTORY_TITLES[unit]} height={isBrief ? 260 : 340}
           csv={() => historyCsv(shown, unit)} />
       )}
     </>

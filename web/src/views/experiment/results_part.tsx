@@ -1,4 +1,4 @@
-/** The results of an experiment: learning curves, the optimization history, or the Pareto front. */
+/** The results of an experiment: an overview, learning curves, the optimization history, or the Pareto front. */
 
 import { useState } from "preact/hooks";
 import type { ExperimentWhole } from "../../api/answers";
@@ -6,9 +6,11 @@ import { ChartSourceContext } from "../../curves/chart_source";
 import { setQuery, useRoute } from "../../shell/router";
 import { CurvesPart } from "./curves_part";
 import { OptimizationPart } from "./optimization_part";
+import { OverviewPart } from "./overview_part";
 import { ParetoPart } from "./pareto_part";
 
 const PICTURES = [
+  ["overview", "Overview"],
   ["curves", "Learning curves"],
   ["history", "Optimization history"],
   ["pareto", "Pareto front"],
@@ -22,7 +24,8 @@ export function ResultsPart({ experiment }: { experiment: ExperimentWhole }) {
   const [areSingle, setSingle] = useState(false);
   // Where each trial has one value, curves would be points. Trials that have not ended may have more later.
   const hasEnded = experiment.trials.completed > 1;
-  const usual = areSingle && hasEnded && !CURVE_SETTINGS.some((name) => query.has(name)) ? "history" : "curves";
+  const first = experiment.ended_ms !== null ? "overview" : areSingle ? "history" : "curves";
+  const usual = hasEnded && !CURVE_SETTINGS.some((name) => query.has(name)) ? first : "curves";
   const picture = PICTURES.find(([name]) => name === query.get("picture"))?.[0] ?? usual;
   return (
     <>
@@ -31,11 +34,12 @@ export function ResultsPart({ experiment }: { experiment: ExperimentWhole }) {
           <button key={name} aria-pressed={picture === name} onClick={() => setQuery({ picture: name, over: null })}>{title}</button>
         ))}
       </div>
-      <ChartSourceContext.Provider value={{ kind: picture, experiments: [experiment.id!] }}>
+      {picture === "overview" && <OverviewPart experiment={experiment} />}
+      {picture !== "overview" && <ChartSourceContext.Provider value={{ kind: picture, experiments: [experiment.id!] }}>
         {picture === "curves" && <CurvesPart experiment={experiment} onSingleValues={setSingle} />}
         {picture === "history" && <OptimizationPart experiment={experiment} />}
         {picture === "pareto" && <ParetoPart experiment={experiment} />}
-      </ChartSourceContext.Provider>
+      </ChartSourceContext.Provider>}
     </>
   );
 }

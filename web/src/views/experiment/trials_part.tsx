@@ -91,7 +91,7 @@ function trialColumns(rows: Row[], experiment: ExperimentWhole): Column<Row>[] {
   return [
     { key: "id", title: "Trial", isNumber: true, show: ({ id }) => <><a href={href("trials", id)}>{id}</a>{id === bestId && <span class="best" title={best}> ★<span class="hidden"> best trial</span></span>}</>, value: ({ id }) => id },
     { key: "state", title: "State", show: ({ condition }) => <Badge state={condition} />, value: ({ condition }) => condition },
-    { key: "progress", title: "Progress", show: (trial) => <Progress value={trialProgress(trial)} />, value: trialProgress },
+    { key: "progress", title: "Progress", show: (trial) => (trial.state === "COMPLETED" ? "100 %" : <Progress value={trialProgress(trial)} />), value: trialProgress },
     { key: "best", title: `Best ${metric}`, isNumber: true, show: (trial) => numberText(trial.best_metric), value: (trial) => trial.best_metric },
     { key: "metric", title: "Latest", isNumber: true, show: (trial) => numberText(trial.metric), value: (trial) => trial.metric },
     { key: "steps", title: "Steps", isNumber: true, show: stepsText, value: (trial) => trial.steps_completed },

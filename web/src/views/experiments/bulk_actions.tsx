@@ -2,9 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { send, type Schemas } from "../../api/client";
+import { CompareLink } from "../../parts/compare_link";
 import { Action } from "../../parts/dialog";
 import { messageOf } from "../../parts/format";
-import { href } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
 import { applies, type Verb } from "./applicable";
 import { LabelDialog } from "./label_dialog";
@@ -91,7 +91,7 @@ export function BulkActions({ of = "experiment", chosen, onDone }: Props) {
       {chosen.length > 0 && (
         <div class="tools chosen" role="group" aria-label={`actions on selected ${of}s`}>
           <span class="quiet">{chosenText(chosen.length, chosen.length - mine.length)}</span>
-          {isExperiments && chosen.length > 1 && <a class="button" href={`${href("compare")}?experiments=${chosen.map(({ id }) => id).join(",")}`}>Compare</a>}
+          {isExperiments && <CompareLink ids={chosen.map(({ id }) => id!)} />}
           {isExperiments && button("pause", "Pause", () => each(fit("pause"), post("pause")))}
           {isExperiments && button("activate", "Activate", () => each(fit("activate"), post("activate")))}
           {isExperiments && button("cancel", "Cancel", () => each(fit("cancel"), post("cancel")), (count) => `Cancel ${count}? Trials save checkpoints first.`)}

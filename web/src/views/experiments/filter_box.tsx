@@ -18,6 +18,8 @@ const EXAMPLES: [string, string][] = [
   ["-label:old", "must not match"],
   ['project:"two words" archived:all', "quotes around white space and commas"],
   ["best<0.1 progress>50% cost<5 id>100", "the searcher's metric, the progress, the cost in dollars, the id"],
+  ["ended>7d submitted>=2026-11-01", "ended in the last week; submitted from this day on, in UTC"],
+  ["forked-from:9", "a fork of this experiment"],
   ["metadata:data.version=3", "a value of the metadata"],
 ];
 

@@ -9,12 +9,20 @@ type Experiment = Schemas["Experiment"];
 
 const MESSAGE_MAX = 200;
 
-export function ExperimentRows({ items }: { items: Experiment[] }) {
+interface Props {
+  items: Experiment[];
+  /** The checked experiments; without this, rows have no boxes. */
+  chosen?: ReadonlySet<number>;
+  onChoose?: (id: number, isChosen: boolean) => void;
+}
+
+export function ExperimentRows({ items, chosen, onChoose }: Props) {
   return (
     <ul class="rows">
       {items.map((one) => (
         <li key={one.id}>
           <span class="row-name">
+            {onChoose && <><input type="checkbox" aria-label={`choose ${one.id}`} checked={chosen?.has(one.id!)} onChange={(event) => onChoose(one.id!, event.currentTarget.checked)} />{" "}</>}
             <a href={href("experiments", one.id!)}>{one.name || `experiment ${one.id}`}</a>{" "}
             <span class="quiet">{one.id} · {one.user} · {one.workspace} / {one.project}</span>
           </span>

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { CompareLink } from "../../parts/compare_link";
 import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
@@ -114,14 +115,16 @@ function Failed({ user }: { user: string | null }) {
 }
 
 function Finished({ user }: { user: string | null }) {
+  const [chosen, setChosen] = useState<ReadonlySet<number>>(new Set());
+  const choose = (id: number, isChosen: boolean) => setChosen((former) => new Set([...former].filter((one) => one !== id).concat(isChosen ? id : [])));
   const live = useLive(`finished ${user}`, (signal) =>
     get("/api/v1/experiments", { query: { user, state: "COMPLETED", limit: SHOWN_MAX }, signal }), () => "resting");
   return (
     <Shown live={live}>
       {({ items }) => items.length === 0 ? null : (
         <section aria-label="finished" class="card">
-          <h2>Finished lately</h2>
-          <ExperimentRows items={items} />
+          <h2>Finished lately <CompareLink ids={items.flatMap(({ id }) => (chosen.has(id!) ? id! : []))} /></h2>
+          <ExperimentRows items={items} chosen={chosen} onChoose={choose} />
         </section>
       )}
     </Shown>

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { profilerCharts } from "./profiler_charts";
+import { profilerCharts, unitOf } from "./profiler_charts";
 
 function named(group: string, ...names: string[]): { group: string; name: string }[] {
   return names.map((name) => ({ group, name }));
@@ -18,4 +18,9 @@ test("other names of a machine's groups have charts of their own, other groups h
   expect(profilerCharts([...named("memory", "resident"), ...named("training", "loss")])).toEqual([
     { group: "memory", title: "memory: resident", names: ["resident"] },
   ]);
+});
+
+test("the axis has the unit of the title", () => {
+  expect(unitOf("GPUs in use (%)")).toBe("%");
+  expect(unitOf("gpu: temperature")).toBe("");
 });

@@ -38,3 +38,8 @@ export function profilerCharts(names: readonly { group: string; name: string }[]
     return [...charts, ...others.map((name) => ({ group, title: `${group}: ${name}`, names: [name] }))];
   });
 }
+
+/** The unit at the end of a title: `%` of `GPUs in use (%)`; "" without a unit. */
+export function unitOf(title: string): string {
+  return /\(([^()]+)\)$/.exec(title)?.[1] ?? "";
+}

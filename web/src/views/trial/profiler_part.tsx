@@ -8,7 +8,7 @@ import { markOf, motionOfParts } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Empty, Shown } from "../../parts/status";
 import { setQuery, useRoute } from "../../shell/router";
-import { profilerCharts, type ProfilerChart } from "./profiler_charts";
+import { profilerCharts, unitOf, type ProfilerChart } from "./profiler_charts";
 
 // Of more ranks the first can be chosen, and any by the address.
 const RANKS_MAX = 256;
@@ -67,8 +67,7 @@ function MachineChart({ chart, series }: { chart: ProfilerChart; series: Schemas
   });
   return (
     <section aria-label={chart.title}>
-      <h2>{chart.title}</h2>
-      <Chart label="machine" yLabel={chart.title} curves={curves} isLog={false} xUnit="time" />
+      <Chart label="machine" yLabel={chart.title} axisTitle={unitOf(chart.title)} curves={curves} isLog={false} xUnit="time" />
     </section>
   );
 }

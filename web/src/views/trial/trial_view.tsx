@@ -16,6 +16,7 @@ import { useExperimentRight, type Right } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
 import { HistoryPart } from "../experiment/history_part";
+import { reasonOf } from "../experiment/log_excerpt";
 import { LogsPart } from "../logs/logs_part";
 import { MediaPart } from "./media_part";
 import { MetricsPart } from "./metrics_part";
@@ -116,7 +117,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
   const places = trial.allocation?.places.map(({ agent_id, slots }) => `${agent_id} (slots ${slots.join(", ") || "none"})`);
   return (
     <dl class="facts">
-      {trial.message && <><dt>Message</dt><dd class={trial.state === "ERROR" ? "bad" : ""}>{trial.message}</dd></>}
+      {trial.message && <><dt>Message</dt><dd class={trial.state === "ERROR" ? "bad" : ""}><Message text={trial.message} /></dd></>}
       <dt>Steps</dt>
       <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
@@ -179,4 +180,11 @@ function Environment({ trial }: { trial: TrialWhole }) {
       {trial.environment ? <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre> : <Empty>The trial has not reported its environment yet.</Empty>}
     </>
   );
+}
+
+/** The reason of a message; the end of the log that the message quotes opens on demand. */
+function Message({ text }: { text: string }) {
+  const reason = reasonOf(text);
+  if (reason.length === text.trimEnd().length) return <>{text}</>;
+  return <>{reason} <details><summary>Whole message</summary><pre class="whole-message">{text}</pre></details></>;
 }
