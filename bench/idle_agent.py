@@ -63,6 +63,10 @@ class IdleRuntime:
         """Count the trial as ended."""
         self._killed[directory] = True
 
+    def processes(self, directory: Path) -> list[int]:
+        """Return an empty list: trials have no processes."""
+        return []
+
     def remove(self, directory: Path) -> None:
         """Do nothing."""
 
