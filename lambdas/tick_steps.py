@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_ALARMS = 5
 MINUTES_PER_LOST_AGENTS = 20
-MINUTES_PER_SUMS = 60
+MINUTES_PER_SUMS = 360
 # Deleting expired rows is not urgent, and each pass reads the index once for each shard.
 MINUTES_PER_EXPIRY = 60
 
