@@ -32,6 +32,7 @@ from bench.stores import stores
 from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
+from bench.tunnel import tunnel
 from bench.worlds import worlds
 from bench.writes import writes
 from detcloud.cli.rendering.table import Column, render_table
@@ -54,6 +55,7 @@ FIGURES: dict[str, Figure] = {
     "commands": commands,
     "cluster": cluster,
     "sleepers": sleepers,
+    "tunnel": tunnel,
     "starts": starts,
     "packages": packages,
     "training": training,

@@ -91,6 +91,9 @@ class Scale:
     page_idle_minutes: int = 5
     page_answers: int = 20
     log_bytes: int = 1 << 30
+    tunnel_keystrokes: int = 500
+    tunnel_bytes: int = 512 << 20
+    tunnel_streams: int = 1_000
 
 
 FULL = Scale()
@@ -157,6 +160,9 @@ QUICK = Scale(
     page_idle_minutes=1,
     page_answers=2,
     log_bytes=4 << 20,
+    tunnel_keystrokes=20,
+    tunnel_bytes=1 << 20,
+    tunnel_streams=20,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]
