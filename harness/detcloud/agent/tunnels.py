@@ -244,6 +244,7 @@ def _notice_text(notice: Notice) -> str:
     """Return the sentence for users about the end of this machine."""
     seconds = max(0, notice.deadline_ms - time.time_ns() // 1_000_000) // 1000
     return (
-        f"this machine ends in {seconds} s: {notice.reason}; the trial saves a checkpoint and "
-        "continues on another machine, but connections through the tunnel end"
+        f"this machine ends in {seconds} s: {notice.reason}; connections through the tunnel end "
+        "with the machine, and a trial of an experiment continues on another machine from a "
+        "checkpoint"
     )
