@@ -81,6 +81,7 @@ PLACES = {
     "{sha256}": "0" * 64,
     "{agent_id}": "node",
     "{alarm}": "lag",
+    "{tunnel_id}": "a-tunnel-id",
 }
 
 
