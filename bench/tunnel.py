@@ -1,4 +1,4 @@
-"""Keystrokes, throughput, start and memory of tunnels, beside OpenSSH through the same machine."""
+"""Figures of tunnels: keystrokes and throughput beside OpenSSH, time to start, and memory."""
 
 import base64
 import json
@@ -125,11 +125,8 @@ def _sshd_path() -> str | None:
 @contextmanager
 def _run_sshd() -> Iterator[_Sshd]:
     """Run an OpenSSH server for this user on a free port."""
-    with TemporaryDirectory(prefix="detcloud-bench-") as name, socket.socket() as free:
-        folder = Path(name)
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
-        free.close()
+    with TemporaryDirectory(prefix="detcloud-bench-") as name:
+        folder, port = Path(name), _find_free_port()
         for key in ("host", "user"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
             subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
@@ -252,9 +249,7 @@ def _measure_keystrokes(client: list[str], count: int) -> list[float]:
 @contextmanager
 def _forward(sshd: _Sshd, remote: int) -> Iterator[int]:
     """Forward a free local port to `remote` with `ssh -L`, and yield the local port."""
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        local = free.getsockname()[1]
+    local = _find_free_port()
     words = ("-N", "-L", f"{HOST}:{local}:{HOST}:{remote}")
     with subprocess.Popen(sshd.client(sshd.port, *words)) as process:
         try:
@@ -352,6 +347,13 @@ def _first_byte(folder: Path, number: str, port: str) -> float:
 
 def _percentile(values: list[float], number: int) -> float:
     return quantiles(values, n=100)[number - 1]
+
+
+def _find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def _wait_for_port(port: int) -> None:

@@ -6,19 +6,19 @@ The process reads its keys and places from stdin as JSON. The user's end prints 
 import base64
 import json
 import os
-import secrets
 import socket
 import sys
-import time
 from typing import Any
 
+from control_plane.access.tunnel_relay import TunnelRelay
 from detcloud.shared.tunnel.frames import SESSION_BYTES
 from detcloud.shared.tunnel.keys import SecureChannel, TunnelKey
 from detcloud.shared.tunnel.multiplexer import ResetReason
 from detcloud.shared.tunnel.relay_link import RelayLink, dial_relay
 from detcloud.shared.tunnel.session import TunnelSession
-from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, Ticket, make_binding
+from detcloud.shared.tunnel.tickets import Side
 from detcloud.shared.tunnel.tunnel_end import TunnelEnd
+from lambdas.clock import now_ms
 
 HOST = "127.0.0.1"
 
@@ -57,10 +57,8 @@ def main() -> None:
 
 
 def _ticket(place: dict[str, Any], side: Side) -> str:
-    binding = make_binding("bench", "1.1", place["ports"])
-    expires_ms = time.time_ns() // 1_000_000 + LIFETIME_MS
-    ticket = Ticket("bench-tunnel", side, binding, expires_ms, secrets.token_urlsafe(8))
-    return ticket.encode(base64.b64decode(place["secret"]))
+    relay = TunnelRelay(place["relay"], "", base64.b64decode(place["secret"]))
+    return relay.issue_ticket(side, "bench-tunnel", "bench", "1.1", place["ports"], now_ms())
 
 
 if __name__ == "__main__":

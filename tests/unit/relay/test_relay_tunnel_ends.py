@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bench.tunnel_ends import LocalPorts
 from detcloud.shared.tunnel.keys import make_key
 from detcloud.shared.tunnel.multiplexer import ResetReason
 from relay.__main__ import PORT_VARIABLE, SECRET_VARIABLE, VariableInvalid, read_variables
@@ -27,7 +28,6 @@ from tests.unit.relay.tunnel_ends import (
     SECRET,
     EchoServer,
     Ends,
-    LocalPorts,
     receive_exactly,
 )
 

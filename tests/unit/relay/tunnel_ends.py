@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bench.tunnel_ends import LocalPorts
 from detcloud.shared.tunnel.frames import SESSION_BYTES
 from detcloud.shared.tunnel.keys import SecureChannel, TunnelKey, make_key
-from detcloud.shared.tunnel.multiplexer import ResetReason
 from detcloud.shared.tunnel.relay_link import RelayLink, dial_relay
 from detcloud.shared.tunnel.session import TunnelSession
 from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, Ticket, make_binding
@@ -40,19 +40,6 @@ def make_ticket(
     binding = binding or make_binding("ann", "3.1", [80])
     expires_ms = now_ms() + LIFETIME_MS - age_ms
     return Ticket(tunnel, side, binding, expires_ms, secrets.token_urlsafe(8)).encode(secret)
-
-
-class LocalPorts:
-    """Ports of this machine, of which each is allowed."""
-
-    def connect(self, port: int) -> socket.socket | ResetReason:
-        connection = socket.socket()
-        connection.setblocking(False)
-        connection.connect_ex((HOST, port))
-        return connection
-
-    def check(self, port: int) -> ResetReason | None:
-        return None
 
 
 @dataclass

@@ -7,17 +7,8 @@ import pytest
 
 from control_plane.rows.actor_rows import ACTOR_PARTITIONS
 from control_plane.rows.registry import ROW_TYPES
-from tests.unit.house.rules import ROOT
+from tests.unit.house.rules import ROOT, SERVER_PACKAGES
 
-SCANNED = (
-    "control_plane",
-    "provisioner",
-    "lambdas",
-    "simulator",
-    "local_cluster",
-    "relay",
-    "infra",
-)
 PARTITIONS = {row_type.partition for row_type in ROW_TYPES} - {""}
 # Texts with "#" are parts of keys in any place.
 MARKED = {text for text in PARTITIONS | set(ACTOR_PARTITIONS) if text.endswith("#")} | {
@@ -65,7 +56,7 @@ def _is_constant(node: ast.Assign) -> bool:
 def test_only_declarations_type_keys() -> None:
     typed = [
         f"{path.relative_to(ROOT)}:{place}"
-        for folder in SCANNED
+        for folder in SERVER_PACKAGES
         for path in sorted((ROOT / folder).rglob("*.py"))
         if not path.is_relative_to(ROOT / "control_plane" / "rows")
         for place in find_typed_keys(path.read_text(encoding="utf-8"))

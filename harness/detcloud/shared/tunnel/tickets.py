@@ -9,7 +9,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +17,6 @@ LIFETIME_MS = 60_000
 """How long a ticket is valid."""
 TICKET_CHARACTERS_MAX = 512
 SECRET_BYTES_MIN = 32
-_NAME = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 class Side(StrEnum):
@@ -80,11 +78,6 @@ def read_ticket(text: str, secret: bytes, now_ms: int) -> Ticket:
     if ticket.expires_ms - now_ms > 2 * LIFETIME_MS:
         raise TicketRefused("the ticket ends too late; compare the clocks of cluster and relay")
     return ticket
-
-
-def is_tunnel_id(text: str) -> bool:
-    """Whether a text has the form of a tunnel's id."""
-    return _NAME.fullmatch(text) is not None
 
 
 def _parse_content(content: str) -> Ticket:
