@@ -6,6 +6,7 @@ import gc
 import importlib
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,16 @@ def miss(name: str, why: str) -> NoReturn:
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+def pytest_configure() -> None:
+    """Restore SIGINT in tests that run in the background of a shell. Called by pytest.
+
+    A script's shell starts background processes with SIGINT ignored, and children inherit the
+    setting: the commands that a test interrupts would go on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

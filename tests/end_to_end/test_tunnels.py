@@ -44,8 +44,12 @@ class OpenTunnel:
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        with self.process:
+        try:
             self.process.wait(PROCESS_SECONDS_MAX)
+        finally:
+            # Popen's own exit waits without a limit.
+            self.process.kill()
+            self.process.communicate()
 
     def read_until(self, pattern: str) -> re.Match[str]:
         """Return the first match of the pattern in a line of the command's output."""

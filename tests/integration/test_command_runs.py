@@ -38,8 +38,6 @@ def start(cluster: EmbeddedCluster, *words: str, cwd: Path | None = None) -> sub
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Shells ignore SIGINT in background processes, and so in these tests under `make`.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -147,8 +147,6 @@ def start_on_terminal(*words: str) -> tuple[subprocess.Popen[bytes], int]:
         stderr=theirs,
         env={**environment, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
         start_new_session=True,
-        # A test run in the background of a shell ignores Ctrl-C, and children inherit the setting.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     return process, ours
