@@ -329,8 +329,19 @@ def test_drafts_survive_other_views_and_a_reload(browser: Browser) -> None:
     assert "name: first sweep" in text.input_value()
     window.get_by_text("Your unsaved draft was restored.").wait_for(state="detached")
 
-    # A single Escape does not discard entered notes.
+    # The form has the focus before the next key, so that no key of a fast writer is lost.
     browser.go("experiments/1", "first sweep")
+    focused = window.get_by_role("button", name="Add notes").evaluate(
+        """async (button) => {
+            button.click();
+            for (let turn = 0; turn < 10; turn++) await null;
+            return document.activeElement.getAttribute("aria-label");
+        }"""
+    )
+    assert focused == "notes"
+    window.keyboard.press("Escape")
+
+    # A single Escape does not discard entered notes.
     form = browser.edit("notes", "better than the last one")
     window.keyboard.press("Escape")
     form.get_by_text("You have unsaved changes.").wait_for()

@@ -1,7 +1,7 @@
 /** A text that is edited where it stands. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api/client";
 import { messageOf } from "./format";
 import { dropBase, isDraftKept, keepBase, keptBase, useKeptDraft } from "./kept_draft";
@@ -35,7 +35,7 @@ export function InPlace(props: Props) {
   const isOpen = base !== null;
   const wasOpen = useRef(false);
   // A user of the keyboard goes on where they began.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (wasOpen.current && !isOpen) button.current?.focus();
     wasOpen.current = isOpen;
   }, [isOpen]);
@@ -70,7 +70,8 @@ function Editor(props: EditorProps) {
   const [isBusy, setBusy] = useState(false);
   const [warned, setWarned] = useState(false);
   const field = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  // Before the next key: an effect after the paint would lose what is typed at once.
+  useLayoutEffect(() => field.current?.focus(), []);
   const isConflict = value !== seen;
 
   function write(next: string): void {
