@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -342,7 +341,7 @@ def _first_byte(folder: Path, number: str, port: str) -> float:
                 connection.recv(1)
             return time.perf_counter() - begin
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
 
 
 def _percentile(values: list[float], number: int) -> float:

@@ -110,6 +110,10 @@ def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
         tunnel.read_until("agent of the trial was restarted.*new connections are possible")
         with tunnel.connect() as again:
             assert echo(again, b"second\n") == b"second\n"
+        with OpenTunnel(laptop, command, f"0:{port}") as other, other.connect() as second:
+            assert echo(second, b"third\n") == b"third\n"
+            other.process.terminate()
+            assert other.process.wait(PROCESS_SECONDS_MAX) == 128 + signal.SIGTERM
         laptop.run("command", "kill", command)
         tunnel.read_until("the tunnel was closed|has ended")
         assert tunnel.process.wait(PROCESS_SECONDS_MAX) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
@@ -86,13 +87,16 @@ def run_tunnel(arguments: Namespace) -> int:
 
     The ports are listed on stderr at once. Connections wait until the trial's machine has answered.
     Refused connections are reported on stderr. Return INTERRUPTED after Ctrl-C, and FAILED, with
-    the reason on stderr, if the tunnel has ended.
+    the reason on stderr, if the tunnel has ended. The handler of SIGTERM is replaced: the signal
+    closes the tunnel, and ends the process with 128 + the signal's number.
 
     Raises:
         DetcloudError: no cluster is available, a port of this machine is not available, several
             trials of the experiment run, or the cluster refuses the tunnel.
     """
     client = connect(arguments)
+    # Scripts start background processes with SIGINT ignored, so SIGTERM must close the tunnel too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     trial_id = arguments.id if arguments.trial else _only_trial(client, arguments.id)
     _raise_descriptor_limit()
     listeners = open_listeners(arguments.pairs)
