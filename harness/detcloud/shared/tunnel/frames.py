@@ -101,7 +101,7 @@ class FrameReader:
     """A parser that divides the received bytes of a connection into frames."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest = b""
 
     def feed(self, received: bytes) -> list[Frame]:
         """Add received bytes, and return the newly complete frames.
@@ -109,24 +109,23 @@ class FrameReader:
         At most FRAME_BYTES_MAX bytes of an incomplete frame are stored. Raise ProtocolError for an
         unknown kind or a wrong length, as soon as the head of the frame is complete.
         """
-        rest, start = self._rest, 0
-        rest += received
-        frames: list[Frame] = []
-        while len(rest) - start >= HEAD_BYTES:
-            kind, stream, length = _HEAD.unpack_from(rest, start)
+        data = self._rest + received if self._rest else received
+        start, frames = 0, list[Frame]()
+        while len(data) - start >= HEAD_BYTES:
+            kind, stream, length = _HEAD.unpack_from(data, start)
             _check_head(kind, stream, length)
             end = start + HEAD_BYTES + length
-            if len(rest) < end:
+            if len(data) < end:
                 break
-            frames.append(Frame(kind, stream, bytes(rest[start + HEAD_BYTES : end])))
+            frames.append(Frame(kind, stream, data[start + HEAD_BYTES : end]))
             start = end
-        del rest[:start]
+        self._rest = data[start:]
         return frames
 
 
-def encode_frame(kind: bytes, stream: int = 0, payload: bytes = b"") -> bytes:
+def encode_frame(kind: bytes, stream: int = 0, payload: bytes | memoryview = b"") -> bytes:
     """Return an encoded frame. The payload's length must be valid, which is not checked."""
-    return _HEAD.pack(kind, stream, len(payload)) + payload
+    return b"".join((_HEAD.pack(kind, stream, len(payload)), payload))
 
 
 def encode_hello(hello: Hello) -> bytes:

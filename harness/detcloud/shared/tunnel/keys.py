@@ -24,6 +24,9 @@ _P256 = bytes.fromhex("06082a8648ce3d030107")
 _ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
 _COMMON_NAME = bytes.fromhex("0603550403")
 
+# OpenSSL decrypts at most a record at once. More room would be allocated in vain.
+_RECORD_BYTES = 16_384
+
 _INTEGER, _BITS, _OCTETS, _UTF8, _TIME = 0x02, 0x03, 0x04, 0x0C, 0x18
 _SEQUENCE, _SET, _FIRST, _SECOND = 0x30, 0x31, 0xA0, 0xA1
 
@@ -81,20 +84,21 @@ class SecureChannel:
         if not self.is_established:
             self._shake_hands()
 
-    def read(self, bytes_max: int) -> bytes:
-        """Return decrypted bytes. b"" if none are complete, or before the handshake's end.
+    def read(self) -> bytes:
+        """Return all complete decrypted bytes. b"" if none are, or before the handshake's end.
 
         Raise ssl.SSLError for manipulated bytes, and if the peer has ended the TLS connection.
         """
-        if not self.is_established:
-            return b""
-        try:
-            data = self._tls.read(bytes_max)
-        except ssl.SSLWantReadError:
-            return b""
-        if not data:
-            raise ssl.SSLEOFError("the other end has closed the tunnel's connection")
-        return data
+        parts: list[bytes] = []
+        while self.is_established:
+            try:
+                part = self._tls.read(_RECORD_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            if not part:
+                raise ssl.SSLEOFError("the other end has closed the tunnel's connection")
+            parts.append(part)
+        return b"".join(parts)
 
     def write(self, data: bytes) -> None:
         """Encrypt bytes. Call this only after the handshake's end."""

@@ -13,14 +13,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from detcloud.shared.tunnel.multiplexer import ResetReason
+from detcloud.shared.tunnel.multiplexer import DATA_BYTES, ResetReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from detcloud.shared.tunnel.multiplexer import Multiplexer
 
-READ_BYTES = 65_536
 # With this option, a closed socket sends a reset instead of the regular end.
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
@@ -150,7 +149,7 @@ class LocalSockets:
         return local.stream in self._sockets
 
     def _read(self, local: _LocalSocket) -> None:
-        count = min(READ_BYTES, self._streams.sendable(local.stream))
+        count = min(DATA_BYTES, self._streams.sendable(local.stream))
         if count and not local.has_read_all:
             try:
                 data = local.connection.recv(count)

@@ -15,6 +15,7 @@ from detcloud.shared.tunnel.frames import (
     CREDIT,
     DATA,
     END,
+    HEAD_BYTES,
     OPEN,
     PAYLOAD_BYTES_MAX,
     RESET,
@@ -35,7 +36,9 @@ WINDOW_BYTES_MAX = 2 << 20
 """The most bytes to which the window of a busy stream grows."""
 GROWTH_BYTES_MAX = 8 << 20
 """The most bytes by which all windows of a session grow together."""
-OUTGOING_BYTES_MAX = 65_536
+DATA_BYTES = PAYLOAD_BYTES_MAX - HEAD_BYTES
+"""The bytes of a DATA frame that fills four records of TLS."""
+OUTGOING_BYTES_MAX = 2 * DATA_BYTES
 """The most bytes of a stream that wait to be sent."""
 REFUSALS_MAX = 1_024
 """The most unsent RESETs. A peer that causes more breaks the protocol."""
@@ -330,12 +333,13 @@ class Multiplexer:
             owed_bytes = stream.owed_bytes
             stream.allowed += owed_bytes
             return encode_credit(stream.number, owed_bytes)
-        count = min(len(stream.outgoing), stream.credit, PAYLOAD_BYTES_MAX)
+        count = min(len(stream.outgoing), stream.credit, DATA_BYTES)
         if count:
-            data = bytes(stream.outgoing[:count])
+            with memoryview(stream.outgoing) as outgoing:
+                frame = encode_frame(DATA, stream.number, outgoing[:count])
             del stream.outgoing[:count]
             stream.credit -= count
-            return encode_frame(DATA, stream.number, data)
+            return frame
         if stream.has_frame:
             stream.end_sent = True
             return encode_frame(END, stream.number)

@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 import time
+from collections import deque
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,8 @@ class RelayLink:
         self._early = received
         # The reason of a close frame. The bytes before the frame are returned first.
         self._end: str | None = None
-        self._outgoing = bytearray()
+        self._outgoing: deque[memoryview] = deque()
+        self._unsent_bytes = 0
         self._queue_channel_bytes()
 
     def fileno(self) -> int:
@@ -97,7 +99,7 @@ class RelayLink:
     @property
     def unsent_bytes(self) -> int:
         """The number of bytes that the connection has not accepted yet."""
-        return len(self._outgoing)
+        return self._unsent_bytes
 
     @property
     def has_buffered_input(self) -> bool:
@@ -120,9 +122,9 @@ class RelayLink:
             for piece in self._reader.feed(received):
                 if isinstance(piece, bytes):
                     self._channel.receive(piece)
-                    parts.append(self._read_channel())
+                    parts.append(self._channel.read())
                 elif piece.opcode == PING:
-                    self._outgoing += encode(PONG, piece.payload, CLEAR_MASK)
+                    self._queue(encode(PONG, piece.payload, CLEAR_MASK))
                 elif piece.opcode == CLOSE:
                     self._end = piece.reason or "the relay closed the connection"
         except WebSocketError as error:
@@ -137,21 +139,22 @@ class RelayLink:
 
     def ping_relay(self) -> None:
         """Send a ping to the relay, so that no proxy ends an idle connection."""
-        self._outgoing += encode(PING, b"", CLEAR_MASK)
+        self._queue(encode(PING, b"", CLEAR_MASK))
 
     def flush(self) -> None:
         """Write as many bytes as the connection accepts now. Raise LinkBroken at its end."""
         while self._outgoing:
             try:
-                # An outer TLS must see the same bytes again after an incomplete attempt. Python
-                # permits another place of the bytes, and the bytes at the beginning never change.
-                with memoryview(self._outgoing) as view:
-                    count = self._connection.send(view[:READ_BYTES])
+                # An outer TLS must see the same bytes again after an incomplete attempt.
+                count = self._connection.send(self._outgoing[0])
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
             except OSError as error:
                 raise LinkBroken(f"the connection to the relay failed: {error}") from None
-            del self._outgoing[:count]
+            self._unsent_bytes -= count
+            sent = self._outgoing.popleft()
+            if count < len(sent):
+                self._outgoing.appendleft(sent[count:])
 
     def finish(self, seconds_max: float) -> None:
         """Send the unsent bytes and a close frame, and wait until the relay ends the connection.
@@ -160,7 +163,7 @@ class RelayLink:
         the relay would lose the last bytes. Return after `seconds_max` at the latest.
         """
         deadline = time.monotonic() + seconds_max
-        self._outgoing += encode_close(NORMAL, "", CLEAR_MASK)
+        self._queue(encode_close(NORMAL, "", CLEAR_MASK))
         with contextlib.suppress(LinkBroken):
             while (left := deadline - time.monotonic()) > 0:
                 self.flush()
@@ -186,16 +189,14 @@ class RelayLink:
             raise LinkBroken("the relay ended the connection")
         return received
 
-    def _read_channel(self) -> bytes:
-        parts: list[bytes] = []
-        while part := self._channel.read(READ_BYTES):
-            parts.append(part)
-        return b"".join(parts)
-
     def _queue_channel_bytes(self) -> None:
         pending = self._channel.pending()
         if pending:
-            self._outgoing += encode(BINARY, pending, CLEAR_MASK)
+            self._queue(encode(BINARY, pending, CLEAR_MASK))
+
+    def _queue(self, frame: bytes) -> None:
+        self._outgoing.append(memoryview(frame))
+        self._unsent_bytes += len(frame)
 
 
 def dial_relay(url: str, pin: str, ticket: str, channel: SecureChannel) -> RelayLink:

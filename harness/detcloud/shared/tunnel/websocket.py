@@ -76,7 +76,8 @@ class WebSocketReader:
             expects_masks: whether the peer is the client, whose frames are masked.
         """
         self._expects_masks = expects_masks
-        self._rest = bytearray()
+        # The bytes of an incomplete head or control frame.
+        self._rest = b""
         # The bytes of the current frame that were not received yet, and the frame's mask.
         self._left = 0
         self._mask = b""
@@ -91,63 +92,60 @@ class WebSocketReader:
         frames above PAYLOAD_BYTES_MAX.
         """
         found: list[bytes | Control] = []
-        rest = self._rest
-        rest += received
+        data, place = self._rest + received, 0
         while not self.is_closed:
             if self._left:
-                if not rest:
+                if place == len(data):
                     break
-                found.append(self._take_payload())
+                piece = data[place : place + self._left]
+                place += len(piece)
+                found.append(self._unmask(piece))
                 continue
-            control = self._parse_head()
-            if control is None:
+            head = self._parse_head(data, place)
+            if head is None:
                 break
-            if isinstance(control, Control):
+            place, control = head
+            if control is not None:
                 found.append(control)
-        if self.is_closed:
-            rest.clear()
+        self._rest = b"" if self.is_closed else data[place:]
         return found
 
-    def _take_payload(self) -> bytes:
-        """Return the received part of the current frame's payload, without the mask."""
-        count = min(self._left, len(self._rest))
-        piece = bytes(self._rest[:count])
-        del self._rest[:count]
-        self._left -= count
+    def _unmask(self, piece: bytes) -> bytes:
+        """Return the next bytes of the current frame's payload without the mask."""
+        self._left -= len(piece)
         if not self._mask:
             return piece
+        turn = len(piece) % _MASK_BYTES
         piece = apply_mask(piece, self._mask)
-        turn = count % _MASK_BYTES
         self._mask = self._mask[turn:] + self._mask[:turn]
         return piece
 
-    def _parse_head(self) -> Control | bool | None:
-        """Parse the head of the next frame. Return a control frame as a whole.
+    def _parse_head(self, data: bytes, place: int) -> tuple[int, Control | None] | None:
+        """Parse the head of the frame at a place of `data`, and a control frame as a whole.
 
-        Return True after the head of another frame, and None if bytes are missing.
+        Return the place after the parsed bytes, and the control frame or None. Return None if
+        bytes are missing.
         """
-        rest = self._rest
-        if len(rest) < 2:
+        if len(data) < place + 2:
             return None
-        opcode, short = rest[0] & 0x0F, rest[1] & 0x7F
-        is_last, is_masked = bool(rest[0] & 0x80), bool(rest[1] & 0x80)
-        self._check_head(rest[0], is_masked=is_masked, length=short)
+        opcode, short = data[place] & 0x0F, data[place + 1] & 0x7F
+        is_last, is_masked = bool(data[place] & 0x80), bool(data[place + 1] & 0x80)
+        self._check_head(data[place], is_masked=is_masked, length=short)
         extra = {126: 2, 127: 8}.get(short, 0)
-        head = 2 + extra + (_MASK_BYTES if is_masked else 0)
-        if len(rest) < head:
+        begin = place + 2 + extra
+        end = begin + (_MASK_BYTES if is_masked else 0)
+        if len(data) < end:
             return None
-        length = int.from_bytes(rest[2 : 2 + extra]) if extra else short
+        length = int.from_bytes(data[place + 2 : begin]) if extra else short
         _check_length(length, extra)
-        mask = bytes(rest[2 + extra : head])
+        mask = data[begin:end]
         if opcode >= CLOSE:
-            if len(rest) < head + length:
+            if len(data) < end + length:
                 return None
-            payload = apply_mask(bytes(rest[head : head + length]), mask)
-            del rest[: head + length]
-            return self._end_control(opcode, payload)
-        del rest[:head]
+            payload = apply_mask(data[end : end + length], mask)
+            return end + length, self._end_control(opcode, payload)
         self._left, self._mask, self._is_in_message = length, mask, not is_last
-        return True
+        return end, None
 
     def _end_control(self, opcode: int, payload: bytes) -> Control:
         """Return a control frame. After a CLOSE, no other frame is parsed."""
