@@ -232,7 +232,7 @@ def _predicate(shown: ExperimentFilter, states: StateFilter) -> _Match:
     kinds = _parse_kinds(shown.kinds)
     failed = shown.has_failed_trials
     part = (shown.name or "").casefold()
-    conditions = shown.conditions
+    conditions, has_states = shown.conditions, not states.is_empty
     # A filter that names archived experiments replaces the default.
     archived = "all" if conditions.names_archived and shown.archived == "false" else shown.archived
 
@@ -243,7 +243,7 @@ def _predicate(shown: ExperimentFilter, states: StateFilter) -> _Match:
             return False
         if shown.label is not None and shown.label not in row.labels:
             return False
-        if not states.may_match_experiment(row.state):
+        if has_states and not states.may_match_experiment(row.state):
             return False
         if failed is not None and row.has_failed_trials not in (None, failed):
             return False
@@ -291,10 +291,11 @@ def _read_page(
     # If every experiment matches, a single query reads the page and the row after the page.
     candidates = _read_candidates(services, shown, start, descending, page.limit + 1)
     entries: list[ListEntry] = []
-    for rows_read, (sort, row) in enumerate(candidates, 1):
-        if row is not None and is_shown(sort, row):
-            entries.append(ListEntry(sort, row))
-        if len(entries) == page.limit or rows_read == _read_max(services, shown):
+    rows_max = _read_max(services, shown)
+    for rows_read, (sort, entry) in enumerate(candidates, 1):
+        if entry is not None and is_shown(sort, entry.row):
+            entries.append(entry)
+        if len(entries) == page.limit or rows_read == rows_max:
             is_end = next(candidates, None) is None
             return entries, None if is_end else encode_cursor(name, (sort,))
     return entries, None
@@ -319,10 +320,11 @@ def _read_page_by_facts(
     candidates = _read_candidates(services, shown, start, descending, _PAGE_ROWS)
     entries: list[ListEntry] = []
     end: str | None = None
-    for rows_read, (sort, row) in enumerate(candidates, 1):
-        if row is not None and is_shown(sort, row):
-            entries.append(ListEntry(sort, row))
-        if rows_read == _read_max(services, shown):
+    rows_max = _read_max(services, shown)
+    for rows_read, (sort, entry) in enumerate(candidates, 1):
+        if entry is not None and is_shown(sort, entry.row):
+            entries.append(entry)
+        if rows_read == rows_max:
             end = None if next(candidates, None) is None else sort
             break
     facts = read_facts(services, entries, shown.conditions.needs)
@@ -361,10 +363,11 @@ def _read_newest(
     """
     entries: list[ListEntry] = []
     candidates = _read_candidates(services, shown, None, True, _PAGE_ROWS)
-    for rows_read, (sort, row) in enumerate(candidates, 1):
-        if row is not None and is_shown(sort, row):
-            entries.append(ListEntry(sort, row))
-        if rows_read == _read_max(services, shown):
+    rows_max = _read_max(services, shown)
+    for rows_read, (sort, entry) in enumerate(candidates, 1):
+        if entry is not None and is_shown(sort, entry.row):
+            entries.append(entry)
+        if rows_read == rows_max:
             return entries, None if next(candidates, None) is None else int(sort)
     return entries, None
 
@@ -386,10 +389,10 @@ def _read_candidates(
     after: str | None,
     descending: bool,
     rows_first: int,
-) -> Iterator[tuple[str, ListingRow | None]]:
-    """Yield the sort key and list row of each experiment after the sort key `after`.
+) -> Iterator[tuple[str, ListEntry | None]]:
+    """Yield the sort key and the entry of each experiment after the sort key `after`.
 
-    The row is None if the experiment lacks a row in one of the filter's indexes or is not in the
+    The entry is None if the experiment lacks a row in one of the filter's indexes or is not in the
     list. The filter's other conditions are not tested. Rows are read during the iteration. The
     first query reads `rows_first` rows; each later query reads twice as many, up to a limit.
 
@@ -412,8 +415,10 @@ def _read_candidates(
         if indexes:
             yield from _look_up(table, indexes[1:], [row.key.sort for row in page.rows])
         else:
-            listed = decoded.decode([row.body for row in page.rows])
-            yield from zip((row.key.sort for row in page.rows), listed, strict=True)
+            for row, listed in zip(
+                page.rows, decoded.decode([row.body for row in page.rows]), strict=True
+            ):
+                yield row.key.sort, ListEntry(row.key.sort, row.revision, listed)
         if page.next_sort is None:
             return
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
@@ -422,11 +427,11 @@ def _read_candidates(
 
 def _look_up(
     table: StateTable, indexes: Sequence[str], sorts: Sequence[str]
-) -> Iterator[tuple[str, ListingRow | None]]:
-    """Yield each of the sort keys, at most GET_MAX, with the row of the list.
+) -> Iterator[tuple[str, ListEntry | None]]:
+    """Yield each of the sort keys, at most GET_MAX, with the experiment's entry.
 
-    The row is None if the experiment lacks a row in one of the indexes or is not in the list. Yield
-    nothing, without a read, for no sort keys.
+    The entry is None if the experiment lacks a row in one of the indexes or is not in the list.
+    Yield nothing, without a read, for no sort keys.
 
     Args:
         table: the state table.
@@ -440,9 +445,11 @@ def _look_up(
         index_rows = table.get_many([Key(index, sort) for sort in sorts])
         unmatched |= {sort for sort, row in zip(sorts, index_rows, strict=True) if row is None}
     rows = [row for row in table.get_many([Key(LISTING, sort) for sort in sorts]) if row]
-    listed = dict(
-        zip((row.key.sort for row in rows), decode_listings(row.body for row in rows), strict=True)
-    )
+    decoded = decode_listings(row.body for row in rows)
+    listed = {
+        row.key.sort: ListEntry(row.key.sort, row.revision, one)
+        for row, one in zip(rows, decoded, strict=True)
+    }
     for sort in sorts:
         yield sort, None if sort in unmatched else listed.get(sort)
 

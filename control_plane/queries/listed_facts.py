@@ -7,9 +7,9 @@ hyperparameters. A request reads a limited number of states and definitions.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.listing import ListingRow, decode_listings
@@ -29,8 +29,6 @@ from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import GET_MAX, Key, Row, StateTable
 
-Decoded = TypeVar("Decoded")
-
 Need = Literal["figures", "metrics", "hparams", "times"]
 """A kind of facts: the best metric, the progress and the cost; all metrics; hyperparameters; or
 the times of submission and end, which only the states have.
@@ -46,6 +44,8 @@ class ListEntry(NamedTuple):
 
     sort: str
     """The sort key of the rows, which holds the experiment's id."""
+    revision: int
+    """The revision of the listing row."""
     row: ListingRow
 
     @property
@@ -80,23 +80,22 @@ class Facts(NamedTuple):
     """The end, or None for an experiment that has not ended."""
 
 
-class _DecodedRows(Generic[Decoded]):
-    """A cache of decoded rows, by body. Safe to share between threads.
+class DecodedListings:
+    """A cache of decoded listing rows, by body. Safe to share between threads.
 
     Few rows change between two requests, and decoding takes longer than reading.
     """
 
-    def __init__(self, decode_all: Callable[[Iterable[bytes]], list[Decoded]]) -> None:
+    def __init__(self) -> None:
         self._lock = Lock()
-        self._decode_all = decode_all
-        self._cached: dict[bytes, Decoded] = {}
+        self._cached: dict[bytes, ListingRow] = {}
 
-    def decode(self, bodies: Sequence[bytes]) -> list[Decoded]:
+    def decode(self, bodies: Sequence[bytes]) -> list[ListingRow]:
         """Decode the bodies of rows, in order. Raises the errors of the decoder."""
         cached = self._cached
         unknown = [body for body in dict.fromkeys(bodies) if body not in cached]
         if unknown:
-            decoded = dict(zip(unknown, self._decode_all(unknown), strict=True))
+            decoded = dict(zip(unknown, decode_listings(unknown), strict=True))
             if len(cached) + len(decoded) > _CACHED_MAX:
                 cached = {body: cached[body] for body in bodies if body in cached}
             cached = {**cached, **decoded}
@@ -105,18 +104,34 @@ class _DecodedRows(Generic[Decoded]):
         return [cached[body] for body in bodies]
 
 
-class DecodedValues(_DecodedRows[ExperimentValues]):
-    """The cache of decoded values rows."""
+class FactsOfRows:
+    """A cache of the facts of experiments whose rows have all facts. Safe to share between threads.
+
+    A values row changes only in a commit that also changes the listing row. So facts are those of
+    a revision of the listing row.
+    """
 
     def __init__(self) -> None:
-        super().__init__(decode_values)
+        self._lock = Lock()
+        self._cached: dict[str, tuple[int, Facts]] = {}
 
+    def find(self, entries: Sequence[ListEntry]) -> list[Facts | None]:
+        """Return the facts of experiments, in order. None for unknown facts."""
+        cached, unknown = self._cached, (0, None)
+        found = (cached.get(entry.sort, unknown) for entry in entries)
+        return [
+            facts if revision == entry.revision else None
+            for entry, (revision, facts) in zip(entries, found, strict=True)
+        ]
 
-class DecodedListings(_DecodedRows[ListingRow]):
-    """The cache of decoded listing rows."""
-
-    def __init__(self) -> None:
-        super().__init__(decode_listings)
+    def add(self, facts: Iterable[tuple[ListEntry, Facts]]) -> None:
+        """Store facts of experiments. Above _CACHED_MAX, drop all others."""
+        new = {entry.sort: (entry.revision, one) for entry, one in facts}
+        if not new:
+            return
+        with self._lock:
+            former = self._cached if len(self._cached) + len(new) <= _CACHED_MAX else {}
+            self._cached = {**former, **new}
 
 
 def read_facts(
@@ -132,11 +147,26 @@ def read_facts(
         entries: the experiments, in ascending or descending order of ids.
         needs: the kinds of facts that must be complete.
     """
-    rows = _read_values(services, entries) if {"metrics", "hparams"} & set(needs) else None
-    open_places = [place for place, entry in enumerate(entries) if _is_open(entry, rows, needs)]
+    reads_values = bool({"metrics", "hparams"} & set(needs))
+    cache = services.cache_of(FactsOfRows)
+    known = cache.find(entries) if reads_values and "times" not in needs else [None] * len(entries)
+    unknown = [entry for entry, found in zip(entries, known, strict=True) if found is None]
+    rows = _read_values(services, unknown) if reads_values else None
+    facts = [
+        _facts_of_rows(entry, rows or {}) if found is None else found
+        for entry, found in zip(entries, known, strict=True)
+    ]
+    open_places = [
+        place
+        for place, (entry, found) in enumerate(zip(entries, known, strict=True))
+        if found is None and _is_open(entry, rows, needs)
+    ]
+    if rows is not None:
+        pairs = zip(entries, facts, known, strict=True)
+        cache.add((one, found) for one, found, old in pairs if old is None and _is_full(one, rows))
     limit = services.limits.looked_up_experiments_max
-    count = len(entries) if len(open_places) <= limit else open_places[limit]
-    facts = [_facts_of_rows(entry, rows or {}) for entry in entries[:count]]
+    if len(open_places) > limit:
+        del facts[open_places[limit] :]
     looked_up = open_places[:limit]
     ids = [entries[place].experiment_id for place in looked_up]
     now_ms = services.now_ms()
@@ -164,6 +194,14 @@ def _is_open(
     if rows is None or entry.row.kind is not JobKind.EXPERIMENT:
         return False
     return entry.sort not in rows
+
+
+def _is_full(entry: ListEntry, rows: Mapping[str, ExperimentValues]) -> bool:
+    """Return whether rows have all facts of an experiment but the times. Commands have no values
+    row.
+    """
+    has_values = entry.sort in rows or entry.row.kind is not JobKind.EXPERIMENT
+    return has_values and entry.row.figures is not None
 
 
 def _facts_of_rows(entry: ListEntry, rows: Mapping[str, ExperimentValues]) -> Facts:
@@ -236,7 +274,7 @@ def _read_values(services: Services, entries: Sequence[ListEntry]) -> dict[str, 
     else:
         first, last = sorted((entries[0].sort, entries[-1].sort))
         rows += read_rows(table, VALUES, first, f"{last} ")
-    decoded = services.cache_of(DecodedValues).decode([row.body for row in rows])
+    decoded = decode_values(row.body for row in rows)
     return {row.key.sort: values for row, values in zip(rows, decoded, strict=True)}
 
 

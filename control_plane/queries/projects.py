@@ -3,10 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from control_plane.actors.experiment.listing import decode_listings
 from control_plane.actors.experiment.state import LISTING
 from control_plane.actors.records import JobKind, Status
 from control_plane.queries.answer import Answer
+from control_plane.queries.listed_facts import DecodedListings
 from control_plane.services import Services
 from control_plane.state.table import Row, StateTable
 
@@ -133,7 +133,7 @@ def _count_experiments(services: Services) -> _ProjectCounts:
     rows, census.left_out_before = read_newest_listings(services.table, counted_max)
     groups = Counter(
         (entry.workspace, entry.project, entry.state, entry.archived)
-        for entry in decode_listings(row.body for row in rows)
+        for entry in services.cache_of(DecodedListings).decode([row.body for row in rows])
         if entry.kind is JobKind.EXPERIMENT
     )
     for (workspace, project, state, is_archived), number in groups.items():

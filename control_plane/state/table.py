@@ -63,9 +63,8 @@ def is_met(expect: Expected, revision: int | None) -> bool:
     return revision == expect
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A stored row."""
+class Row(NamedTuple):
+    """A stored row. A named tuple, because lists build thousands."""
 
     key: Key
     revision: int
