@@ -20,6 +20,7 @@ from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.messages.agent import TunnelClosed, TunnelOpened
 from control_plane.actors.step import CommandRefused
+from control_plane.config.environment import PROXY_PORTS_MAX
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.rows import agent_rows
 from control_plane.rows.json_codec import JsonCodec
@@ -36,7 +37,7 @@ KEPT_MS = 24 * 3600 * 1000
 """The time after the user's last ticket for which a tunnel is kept."""
 AWAITED_MS = 120_000
 """The time after the opening for which the agent is asked to answer at once."""
-PORTS_MAX = 32
+PORTS_MAX = PROXY_PORTS_MAX
 SERVICES = ("location", "ssh")
 """The services of an allocation, which the agent provides (`detcloud.agent.services`)."""
 _ID_BYTES = 12

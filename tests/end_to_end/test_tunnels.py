@@ -17,6 +17,7 @@ pytestmark = pytest.mark.end_to_end
 
 ECHO = """
 import socketserver
+import sys
 
 class Echo(socketserver.StreamRequestHandler):
     def handle(self):
@@ -24,8 +25,8 @@ class Echo(socketserver.StreamRequestHandler):
             self.wfile.write(line)
 
 socketserver.ThreadingTCPServer.daemon_threads = True
-with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
-    print("port", server.server_address[1], flush=True)
+with socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Echo) as server:
+    print("listens", flush=True)
     server.serve_forever()
 """
 
@@ -77,16 +78,16 @@ def echo(connection: socket.socket, line: bytes) -> bytes:
 
 
 def start_echo(laptop: Laptop, folder: Path) -> tuple[int, int]:
-    """Run an echo server as a command; return the command's id and the port."""
+    """Run an echo server as a command that names its port; return the command's id and the port."""
     (folder / "echo.py").write_text(ECHO)
-    words = "command", "run", "--detach", "--context", str(folder), "python", "echo.py"
-    number = int(re.findall(r"\d+", laptop.run(*words).stdout)[0])
-
-    def find_port() -> int:
-        found = re.search(r"port (\d+)", laptop.run("command", "logs", number).stdout)
-        return int(found.group(1)) if found else 0
-
-    return number, wait_until(find_port)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ports = f"environment.proxy_ports=[{{proxy_port: {port}}}]"
+    words = "command", "run", "--detach", "--config", ports, "--context", str(folder)
+    run = laptop.run(*words, "python", "echo.py", port)
+    number = int(re.findall(r"\d+", run.stdout)[0])
+    wait_until(lambda: "listens" in laptop.run("command", "logs", number).stdout)
+    return number, port
 
 
 def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
@@ -102,7 +103,10 @@ def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
             with pytest.raises(ConnectionResetError):
                 program.recv(1)
             refused.read_until("belongs to another trial or program")
-    with OpenTunnel(laptop, command, f"0:{port}") as tunnel, tunnel.connect() as program:
+    described = laptop.run("command", "describe", command).stdout
+    assert f"{port} (open with `detcloud tunnel {command}`)" in described
+    # The command's port is taken on this machine, so that another port leads there.
+    with OpenTunnel(laptop, command) as tunnel, tunnel.connect() as program:
         assert echo(program, b"first\n") == b"first\n"
         # A new server ends the former agent, and with it the present connections.
         os.kill(laptop.record()["pid"], signal.SIGKILL)

@@ -40,6 +40,8 @@ class PortPair:
     local: int
     """The port of this machine. 0 for a free port."""
     remote: int
+    can_move: bool = False
+    """Whether a free port replaces a local port that is not available."""
 
 
 def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]:
@@ -51,7 +53,7 @@ def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]
     listeners: list[tuple[socket.socket, int]] = []
     for pair in pairs:
         try:
-            listener = socket.create_server((ADDRESS, pair.local), backlog=BACKLOG)
+            listener = _listen(pair)
         except (OSError, OverflowError) as error:
             close_listeners(listeners)
             reason = getattr(error, "strerror", None) or str(error)
@@ -61,6 +63,19 @@ def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]
             ) from None
         listeners.append((listener, pair.remote))
     return listeners
+
+
+def _listen(pair: PortPair) -> socket.socket:
+    """Listen on the local port of a pair, or on a free port if the pair may move.
+
+    Raise OSError or OverflowError if the port is not available.
+    """
+    try:
+        return socket.create_server((ADDRESS, pair.local), backlog=BACKLOG)
+    except OSError:
+        if not pair.can_move:
+            raise
+    return socket.create_server((ADDRESS, 0), backlog=BACKLOG)
 
 
 def close_listeners(listeners: Sequence[tuple[socket.socket, int]]) -> None:
