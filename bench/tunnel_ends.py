@@ -37,6 +37,10 @@ class LocalPorts:
         """Refuse no port."""
         return None
 
+    def serve(self, service: str) -> socket.socket | ResetReason:
+        """Refuse all services."""
+        return ResetReason.UNKNOWN_SERVICE
+
 
 def main() -> None:
     """Carry the streams of an end until the peer closes the tunnel."""

@@ -30,8 +30,10 @@ class TunnelRelay:
         allocation: str,
         ports: Iterable[int],
         now_ms: int,
+        *,
+        services: Iterable[str] = (),
     ) -> str:
         """Return a ticket that admits an end of a tunnel once, within LIFETIME_MS."""
-        binding = make_binding(user, allocation, ports)
+        binding = make_binding(user, allocation, ports, services)
         number = secrets.token_urlsafe(_NUMBER_BYTES)
         return Ticket(tunnel, side, binding, now_ms + LIFETIME_MS, number).encode(self.secret)

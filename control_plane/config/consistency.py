@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from control_plane.config.environment import PROXY_PORTS_MAX
 from control_plane.config.eras import Era, Scope, search_rules
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import (
@@ -94,6 +95,14 @@ def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Findin
         yield Finding(loc, message, "each slot needs at least one record of a batch", least)
 
 
+def _check_proxy_ports(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    ports = {entry.proxy_port for entry in config.environment.proxy_ports}
+    if len(ports) > PROXY_PORTS_MAX:
+        message = f"have {len(ports)} ports, at most {PROXY_PORTS_MAX} are allowed"
+        hint = "`detcloud tunnel ID PORT...` also opens ports that the configuration does not name"
+        yield Finding(("environment", "proxy_ports"), message, hint)
+
+
 def _check_grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if scope.space_use != "grid":
         return
@@ -135,6 +144,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"hyperparameters", "resources"}), _check_batch_size),
     (frozenset({"hyperparameters"}), _check_grid),
     (frozenset({"searcher"}), _check_searcher_options),
+    (frozenset({"environment"}), _check_proxy_ports),
 )
 
 

@@ -43,6 +43,9 @@ SHOWN_LOC: Final = ("environment", "shown_variables")
 PER_DEVICE: Final = (("environment", "image"), VARIABLES_LOC)
 """The paths of fields that may be a map by kind of device."""
 
+PROXY_PORTS_MAX: Final = 32
+"""The most ports of a tunnel, and so the most distinct ports of `proxy_ports`."""
+
 _VARIABLE: Final = re.compile(r"[^=\s\x00]+=[^\x00]*\Z")
 _VARIABLE_NAME: Final = re.compile(r"[^=\s\x00]+\Z")
 
@@ -198,14 +201,16 @@ class RegistryAuth(Section):
 
 
 class ProxyPort(Section):
-    """A port of a trial for Determined's proxy. Accepted, but has no effect."""
+    """A port of a trial that `detcloud tunnel ID` opens."""
 
     proxy_port: Port
-    """The port of the container."""
+    """The port on which the program of the trial listens, 1 to 65535."""
     proxy_tcp: bool = False
-    """Whether the port speaks a protocol other than HTTP."""
+    """Whether the port speaks a protocol other than HTTP. A tunnel carries every protocol over
+    TCP.
+    """
     unauthenticated: bool = False
-    """Whether the port accepts unauthenticated connections."""
+    """Accepted, but has no effect: only the owner of a trial and admins open tunnels."""
 
 
 ProxyPorts = Annotated[tuple[ProxyPort, ...], Loose]
@@ -299,7 +304,10 @@ class Environment(Section):
     force_pull_image: bool = False
     """Whether the image is pulled even if the machine has the image. Only in containers."""
     proxy_ports: ProxyPorts = ()
-    """Accepted, but has no effect: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
+    """Ports on which the trial's program listens, at most 32. `detcloud tunnel ID` without numbers
+    opens these ports. Of a trial on several machines, the ports of the machine with rank 0 are
+    opened.
+    """
     pod_spec: CarriedMap | None = Field(default=None, repr=False)
     """Accepted, but has no effect: the cluster runs no Kubernetes pods."""
     add_capabilities: Words = ()

@@ -98,6 +98,7 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "and in the trial's log.",
         environment.Environment,
     ),
+    ("Proxy ports", "An entry of `environment.proxy_ports`.", environment.ProxyPort),
     ("Reproducibility", "`reproducibility`.", training.Reproducibility),
     ("Optimizations", "`optimizations`.", training.Optimizations),
     ("Profiling", "`profiling`.", training.Profiling),
@@ -268,10 +269,7 @@ def _cluster_lines() -> Iterator[str]:
         for title, text, section in model.reference_sections:
             yield from _section(title, text, field_rows(section))
     for name, model in PROVIDERS.items():
-        yield f"### {name}"
-        yield ""
-        yield _sentence(model)
-        yield ""
+        yield from (f"### {name}", "", _sentence(model), "")
         yield from _table(field_rows(model, providers.Provider))
 
 
@@ -302,10 +300,7 @@ def _searcher_lines() -> Iterator[str]:
     for name in names:
         eras = [era for era in Era if name in searcher_names(era)]
         variants = [(era, searcher_model(name, era)) for era in eras]
-        yield f"### {name}"
-        yield ""
-        yield _sentence(variants[-1][1])
-        yield ""
+        yield from (f"### {name}", "", _sentence(variants[-1][1]), "")
         for era, model in variants:
             yield f"In the {era} era:"
             yield ""
@@ -321,10 +316,7 @@ def _hyperparameter_lines() -> Iterator[str]:
     )
     yield ""
     for name, model in PARAMETER_TYPES.items():
-        yield f"### {name}"
-        yield ""
-        yield _sentence(model)
-        yield ""
+        yield from (f"### {name}", "", _sentence(model), "")
         yield from _table(field_rows(model))
 
 
@@ -332,10 +324,7 @@ def _storage_lines() -> Iterator[str]:
     text = "`checkpoint_storage`. Without a `type`, checkpoints are stored in the cluster's store."
     yield from _section("Checkpoint storage", text, field_rows(storage.CheckpointStorage))
     for name, model in storage.storage_models().items():
-        yield f"### {name}"
-        yield ""
-        yield _sentence(model)
-        yield ""
+        yield from (f"### {name}", "", _sentence(model), "")
         yield from _table(field_rows(model, storage.CheckpointStorage))
     yield "## Data layer"
     yield ""

@@ -145,7 +145,7 @@ def check_submission(
     _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config, kind)
-    if kind in (JobKind.NOTEBOOK, JobKind.SHELL):
+    if kind in (JobKind.NOTEBOOK, JobKind.SHELL) and services.relay is None:
         _check_reachable(pools, kind)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
@@ -371,22 +371,24 @@ def _check_pools(
 
 
 def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a user can connect to the machines of the pools, for notebooks and shells.
+    """Check that a user can connect to the machines of the pools without a relay.
 
     Args:
         pools: the pools of the job. Pools without a provider, or with the provider `local`, pass.
-        kind: the kind of the job, for the message.
+        kind: the kind of the job, a notebook or shell, for the message.
 
     Raises:
-        RequestError: invalid, for a pool of machines in a cloud, which accept no connections.
+        RequestError: invalid, for a pool of machines in a cloud, which are reached over a relay
+            only.
     """
     for to in pools:
         if to.pool.provider is not None and to.pool.provider.type != "local":
             raise invalid(
                 "resources.resource_pool",
-                f"is {to.name}, whose machines in a cloud accept no connections",
-                f"start the {kind} on a cluster on your own machine (`detcloud up`), or run a"
-                " program with `detcloud command run`",
+                f"is {to.name}, whose machines in a cloud are reached over a relay, and this"
+                " cluster has no relay",
+                f"start the {kind} on a cluster with a relay or on your own machine (`detcloud"
+                " up`), or run a program with `detcloud command run`",
             )
 
 

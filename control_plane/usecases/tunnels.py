@@ -20,6 +20,7 @@ from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.messages.agent import TunnelClosed, TunnelOpened
 from control_plane.actors.step import CommandRefused
+from control_plane.config.environment import PROXY_PORTS_MAX
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.rows import agent_rows
 from control_plane.rows.json_codec import JsonCodec
@@ -36,7 +37,9 @@ KEPT_MS = 24 * 3600 * 1000
 """The time after the user's last ticket for which a tunnel is kept."""
 AWAITED_MS = 120_000
 """The time after the opening for which the agent is asked to answer at once."""
-PORTS_MAX = 32
+PORTS_MAX = PROXY_PORTS_MAX
+SERVICES = ("location", "ssh")
+"""The services of an allocation, which the agent provides (`detcloud.agent.services`)."""
 _ID_BYTES = 12
 
 
@@ -62,6 +65,8 @@ class TunnelRecord:
     opened_ms: int
     agent_certificate: str = ""
     """The certificate of the agent's end in base64. "" until the agent has answered."""
+    services: tuple[str, ...] = ()
+    """The services of the allocation to which the tunnel leads, of SERVICES."""
 
     @property
     def allocation(self) -> str:
@@ -78,7 +83,7 @@ class Admission:
     tunnel: TunnelRecord
 
 
-_CODEC = JsonCodec(agent_rows.TUNNEL, TunnelRecord, {"ports": tuple})
+_CODEC = JsonCodec(agent_rows.TUNNEL, TunnelRecord, {"ports": tuple, "services": tuple})
 
 
 def decode_tunnel(body: bytes) -> TunnelRecord:
@@ -94,18 +99,22 @@ def open_tunnel(
     ports: Sequence[int],
     certificate: str,
     extra_writes: ExtraWrites,
+    *,
+    service_names: Sequence[str] = (),
 ) -> str:
-    """Open a tunnel to ports of a trial's present allocation, and return the tunnel's id.
+    """Open a tunnel to ports and services of a trial's present allocation. Return the tunnel's id.
 
     A trial on several machines is reached on the machine of rank 0.
 
     Raises:
         RequestError: not_found for an unknown trial or a cluster without a relay; conflict if the
-            trial does not run; invalid for an invalid certificate.
+            trial does not run; invalid for an invalid certificate, an unknown service, or a tunnel
+            to nothing.
         CommandRefused: conflict if the allocation has just ended or too many tunnels are open.
     """
     require_relay(services)
     check_certificate(certificate)
+    _check_targets(ports, service_names)
     agent, epoch = _find_place(services, trial_id)
     tunnel = secrets.token_urlsafe(_ID_BYTES)
     now_ms = services.now_ms()
@@ -119,6 +128,7 @@ def open_tunnel(
         tuple(sorted(set(ports))),
         certificate,
         now_ms,
+        services=tuple(sorted(set(service_names))),
     )
     put = _put(record, None, now_ms + KEPT_MS)
     services.engine.execute_command(
@@ -264,6 +274,7 @@ def _entry(record: TunnelRecord) -> dict[str, Any]:
         "allocation": record.allocation,
         "user": record.user,
         "ports": list(record.ports),
+        "services": list(record.services),
         "is_answered": bool(record.agent_certificate),
     }
 
@@ -310,7 +321,8 @@ def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
 
     stored = change_row(services.table, _key(record.tunnel), change, f"tunnel {record.tunnel}")
     place = stored.tunnel, stored.user, stored.allocation, stored.ports
-    return Admission(relay, relay.issue_ticket(side, *place, now_ms), stored)
+    ticket = relay.issue_ticket(side, *place, now_ms, services=stored.services)
+    return Admission(relay, ticket, stored)
 
 
 def _check_open(services: Services, record: TunnelRecord) -> None:
@@ -325,6 +337,15 @@ def _check_open(services: Services, record: TunnelRecord) -> None:
     if not is_listed:
         text = f"tunnel {record.tunnel} is closed: allocation {record.allocation} has ended"
         raise RequestError(Code.CONFLICT, f"{text}, or the tunnel was closed; open another")
+
+
+def _check_targets(ports: Sequence[int], service_names: Sequence[str]) -> None:
+    """Raise RequestError invalid for an unknown service, or without a port and a service."""
+    for name in service_names:
+        if name not in SERVICES:
+            raise invalid("services", f"{name!r} is no service; expected {' or '.join(SERVICES)}")
+    if not ports and not service_names:
+        raise invalid("ports", "expected a port, or a service in `services`")
 
 
 def _find_place(services: Services, trial_id: int) -> tuple[str, int]:

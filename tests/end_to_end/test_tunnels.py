@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import socket
+import urllib.request
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from detcloud.cli.framework.exit_codes import INTERRUPTED
 from tests.end_to_end.laptop import Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
 
@@ -17,6 +20,7 @@ pytestmark = pytest.mark.end_to_end
 
 ECHO = """
 import socketserver
+import sys
 
 class Echo(socketserver.StreamRequestHandler):
     def handle(self):
@@ -24,21 +28,35 @@ class Echo(socketserver.StreamRequestHandler):
             self.wfile.write(line)
 
 socketserver.ThreadingTCPServer.daemon_threads = True
-with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
-    print("port", server.server_address[1], flush=True)
+with socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Echo) as server:
+    print("listens", flush=True)
     server.serve_forever()
+"""
+# A package that stands for JupyterLab: it answers requests with the token.
+JUPYTERLAB = """
+import os
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.endswith(os.environ["JUPYTER_TOKEN"]) else 403)
+        self.end_headers()
+        self.wfile.write(b"the lab")
+
+[port] = [int(word.partition("=")[2]) for word in sys.argv if "ServerApp.port=" in word]
+ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-class OpenTunnel:
-    """A `detcloud tunnel` in the background."""
+class Background:
+    """A command of detcloud in the background."""
 
     def __init__(self, laptop: Laptop, *words: object) -> None:
-        self.process = laptop.spawn("tunnel", *words)
+        self.process = laptop.spawn(*words)
         self.lines: list[str] = []
-        self.port = 0
 
-    def __enter__(self) -> OpenTunnel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -60,6 +78,14 @@ class OpenTunnel:
                 return found
         raise AssertionError(f"no {pattern!r} in {self.lines}")
 
+
+class OpenTunnel(Background):
+    """A `detcloud tunnel` in the background."""
+
+    def __init__(self, laptop: Laptop, *words: object) -> None:
+        super().__init__(laptop, "tunnel", *words)
+        self.port = 0
+
     def connect(self) -> socket.socket:
         if not self.port:
             self.port = int(self.read_until(r"127\.0\.0\.1:(\d+) leads to").group(1))
@@ -77,16 +103,16 @@ def echo(connection: socket.socket, line: bytes) -> bytes:
 
 
 def start_echo(laptop: Laptop, folder: Path) -> tuple[int, int]:
-    """Run an echo server as a command; return the command's id and the port."""
+    """Run an echo server as a command that names its port; return the command's id and the port."""
     (folder / "echo.py").write_text(ECHO)
-    words = "command", "run", "--detach", "--context", str(folder), "python", "echo.py"
-    number = int(re.findall(r"\d+", laptop.run(*words).stdout)[0])
-
-    def find_port() -> int:
-        found = re.search(r"port (\d+)", laptop.run("command", "logs", number).stdout)
-        return int(found.group(1)) if found else 0
-
-    return number, wait_until(find_port)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ports = f"environment.proxy_ports=[{{proxy_port: {port}}}]"
+    words = "command", "run", "--detach", "--config", ports, "--context", str(folder)
+    run = laptop.run(*words, "python", "echo.py", port)
+    number = int(re.findall(r"\d+", run.stdout)[0])
+    wait_until(lambda: "listens" in laptop.run("command", "logs", number).stdout)
+    return number, port
 
 
 def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
@@ -102,7 +128,10 @@ def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
             with pytest.raises(ConnectionResetError):
                 program.recv(1)
             refused.read_until("belongs to another trial or program")
-    with OpenTunnel(laptop, command, f"0:{port}") as tunnel, tunnel.connect() as program:
+    described = laptop.run("command", "describe", command).stdout
+    assert f"{port} (open with `detcloud tunnel {command}`)" in described
+    # The command's port is taken on this machine, so that another port leads there.
+    with OpenTunnel(laptop, command) as tunnel, tunnel.connect() as program:
         assert echo(program, b"first\n") == b"first\n"
         # A new server ends the former agent, and with it the present connections.
         os.kill(laptop.record()["pid"], signal.SIGKILL)
@@ -129,3 +158,44 @@ def test_impossible_tunnels_are_refused_with_a_remedy(laptop: Laptop) -> None:
         refused = laptop.run("tunnel", "--trial", 7, port, code=1).stderr
         assert f"port {port} of this machine is not available" in refused
         assert f"0:{port}" in refused
+
+
+@pytest.fixture
+def remote_user(laptop: Laptop, tmp_path: Path) -> Laptop:
+    """A user of the laptop's cluster on another machine, who knows the address and a token only."""
+    laptop.run("up")
+    token = (laptop.home / "token").read_text().strip()
+    url = laptop.record()["url"]
+    return Laptop(tmp_path / "elsewhere", DETCLOUD_URL=url, DETCLOUD_TOKEN=token)
+
+
+def test_notebook_and_shell_on_another_machine_open_through_tunnels(
+    remote_user: Laptop, tmp_path: Path
+) -> None:
+    folder = tmp_path / "context"
+    (folder / "jupyterlab").mkdir(parents=True)
+    (folder / "jupyterlab" / "__init__.py").touch()
+    (folder / "jupyterlab" / "__main__.py").write_text(JUPYTERLAB)
+    words = "--no-browser", "--config", "resources.slots=0", "--context", folder
+    with Background(remote_user, "notebook", "start", *words) as started:
+        read_lab(started)
+        started.process.send_signal(signal.SIGINT)
+        started.read_until("notebook 1 continues; open it with `detcloud notebook open 1`")
+        assert started.process.wait(PROCESS_SECONDS_MAX) == INTERRUPTED
+    with Background(remote_user, "notebook", "open", "--no-browser", 1) as opened:
+        read_lab(opened)
+        remote_user.run("notebook", "kill", 1)
+        opened.read_until("notebook 1 (was|is) canceled")
+        assert opened.process.wait(PROCESS_SECONDS_MAX) == 1
+    settings = "--detach", "--config", "resources.slots=0"
+    shell = remote_user.run("shell", "start", *settings).stdout.strip()
+    done = remote_user.run("shell", "open", shell, "sh", "-c", "echo $((6 * 7)); exit 7", code=7)
+    assert done.stdout == "42\n"
+    remote_user.run("shell", "kill", shell)
+
+
+def read_lab(notebook: Background) -> None:
+    """Read the page at the address that a command has printed."""
+    url = notebook.read_until(r"^http://127\.0\.0\.1:\d+/lab\?token=\S+").group(0)
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
+        assert answer.read() == b"the lab"

@@ -22,6 +22,7 @@ from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.tunnels import (
     PORTS_MAX,
+    SERVICES,
     Admission,
     TunnelRecord,
     abandon_tunnel,
@@ -32,6 +33,7 @@ from control_plane.usecases.tunnels import (
     load_tunnel,
     open_tunnel,
 )
+from detcloud.shared.tunnel.frames import SERVICE_BYTES_MAX
 
 CERTIFICATE_CHARACTERS_MAX = 1_368
 """The length of 1,024 bytes in base64."""
@@ -44,13 +46,15 @@ TunnelId = Annotated[
 ]
 Certificate = Annotated[str, Field(min_length=1, max_length=CERTIFICATE_CHARACTERS_MAX)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+ServiceName = Annotated[str, Field(min_length=1, max_length=SERVICE_BYTES_MAX)]
 
 
 class OpenBody(RequestBody):
     """The body of `POST /tunnels`."""
 
     trial_id: Annotated[int, Field(ge=1, le=10**12 - 1)]
-    ports: Annotated[list[Port], Field(min_length=1, max_length=PORTS_MAX)]
+    ports: Annotated[list[Port], Field(max_length=PORTS_MAX)] = []
+    services: Annotated[list[ServiceName], Field(max_length=len(SERVICES))] = []
     certificate: Certificate
 
 
@@ -69,6 +73,7 @@ class Tunnel(Answer):
     agent_id: str
     user: str
     ports: list[int]
+    services: list[str]
     opened_ms: int
     agent_certificate: str
 
@@ -110,16 +115,24 @@ def open_route(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Open a tunnel to ports of a trial's present allocation, and return the tunnel with a ticket.
+    """Open a tunnel to a trial's present allocation, and return the tunnel with a ticket.
 
-    The tunnel ends with the allocation and with the token of the request. Errors: `forbidden` for
-    another user's trial. `not_found` for an unknown trial, and on a cluster without a relay.
-    `conflict` if the trial does not run, or if the agent has too many tunnels.
+    The tunnel leads to the ports and services of the body. It ends with the allocation and with the
+    token of the request. Errors: `forbidden` for another user's trial. `not_found` for an unknown
+    trial, and on a cluster without a relay. `conflict` if the trial does not run, or if the agent
+    has too many tunnels.
     """
 
     def effect(extra_writes: ExtraWrites) -> object:
         return open_tunnel(
-            services, caller, digest, body.trial_id, body.ports, body.certificate, extra_writes
+            services,
+            caller,
+            digest,
+            body.trial_id,
+            body.ports,
+            body.certificate,
+            extra_writes,
+            service_names=body.services,
         )
 
     answer = request.execute(services, effect, partial(_user_ticket, services), 201, is_secret=True)
@@ -218,6 +231,7 @@ def _tunnel_answer(record: TunnelRecord) -> Tunnel:
         agent_id=record.agent,
         user=record.user,
         ports=list(record.ports),
+        services=list(record.services),
         opened_ms=record.opened_ms,
         agent_certificate=record.agent_certificate,
     )

@@ -158,6 +158,11 @@ class Node:
             return []
         return self._runtime.processes(allocation.directory.agent)
 
+    def active_directory(self, name: str) -> AllocationDirectory | None:
+        """Return the directory of an active allocation. None for an unknown or ended allocation."""
+        allocation = self._allocations.get(name)
+        return None if allocation is None or not allocation.is_active else allocation.directory
+
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 

@@ -9,10 +9,12 @@ import resource
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.port_owners import are_owned, find_listeners
+from detcloud.agent.tunnel_services import open_service
 from detcloud.shared.http import ApiError, Transport, Unreachable
 from detcloud.shared.tunnel.keys import SecureChannel, make_key
 from detcloud.shared.tunnel.multiplexer import ResetReason
@@ -37,15 +39,24 @@ RESERVED_DESCRIPTORS = 256
 AGENT_STOPS = "the agent is stopping, so its connections end"
 
 
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The parts of an allocation to which a tunnel leads."""
+
+    ports: frozenset[int]
+    services: frozenset[str] = frozenset()
+    """The names of services. An unknown name belongs to a newer cluster."""
+
+
 class AllocationPorts:
-    """The ports of an allocation that a tunnel may reach."""
+    """The ports and services of an allocation that a tunnel may reach."""
 
     def __init__(
-        self, node: Node, allocation: str, ports: frozenset[int], has_room: Callable[[], bool]
+        self, node: Node, allocation: str, targets: Targets, has_room: Callable[[], bool]
     ) -> None:
         self._node = node
         self._allocation = allocation
-        self._ports = ports
+        self._targets = targets
         self._has_room = has_room
 
     def connect(self, port: int) -> socket.socket | ResetReason:
@@ -54,7 +65,7 @@ class AllocationPorts:
         Return the reason of a refusal if the tunnel is not for the port, if the agent has too many
         streams, if no program listens, or if a program outside the allocation listens.
         """
-        if port not in self._ports:
+        if port not in self._targets.ports:
             return ResetReason.NOT_ALLOWED
         if not self._has_room():
             return ResetReason.NO_ROOM
@@ -78,6 +89,18 @@ class AllocationPorts:
         """
         is_own = are_owned(find_listeners(port), self._node.allocation_processes(self._allocation))
         return None if is_own else ResetReason.FOREIGN
+
+    def serve(self, service: str) -> socket.socket | ResetReason:
+        """Return a connected socket of a service of the allocation.
+
+        Return the reason of a refusal if the tunnel is not for the service, if the agent has too
+        many streams or does not know the service, or if the service is not available now.
+        """
+        if service not in self._targets.services:
+            return ResetReason.NOT_ALLOWED
+        if not self._has_room():
+            return ResetReason.NO_ROOM
+        return open_service(self._node, self._allocation, service)
 
 
 class AgentTunnels:
@@ -118,7 +141,7 @@ class AgentTunnels:
         """
         try:
             listed = {str(entry["tunnel"]): entry for entry in entries}
-            new = {name: _parse_ports(entry) for name, entry in listed.items()}
+            new = {name: _parse_targets(entry) for name, entry in listed.items()}
         except (KeyError, TypeError, ValueError) as error:
             self._log_line(f"a tunnel of the cluster could not be opened: {error!r}")
             return
@@ -144,13 +167,13 @@ class AgentTunnels:
             for end in self._ends.values():
                 end.stop(AGENT_STOPS)
 
-    def _open(self, tunnel: str, allocation: str, ports: frozenset[int]) -> None:
+    def _open(self, tunnel: str, allocation: str, targets: Targets) -> None:
         """Start the thread of a tunnel."""
         key = make_key()
         end = TunnelEnd(
             TunnelSession(None),
             partial(self._dial, tunnel, key.certificate, partial(_channel, key)),
-            ports=AllocationPorts(self._node, allocation, ports, self._has_room),
+            ports=AllocationPorts(self._node, allocation, targets, self._has_room),
         )
         if self._notice is not None:
             end.notify(_notice_text(self._notice))
@@ -232,12 +255,12 @@ def _channel(key: TunnelKey, peer_certificate: str) -> SecureChannel:
     return SecureChannel(key, peer_certificate, is_agent=True)
 
 
-def _parse_ports(entry: dict[str, Any]) -> frozenset[int]:
-    """Return the ports of an entry. Raise ValueError for a number that is no port."""
+def _parse_targets(entry: dict[str, Any]) -> Targets:
+    """Return the ports and services of an entry. Raise ValueError for a number that is no port."""
     ports = frozenset(int(port) for port in entry["ports"])
     if not all(0 < port < 65_536 for port in ports):
         raise ValueError(f"ports {sorted(ports)}")
-    return ports
+    return Targets(ports, frozenset(str(name) for name in entry.get("services", ())))
 
 
 def _notice_text(notice: Notice) -> str:

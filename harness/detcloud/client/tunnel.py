@@ -22,6 +22,8 @@ from detcloud.shared.tunnel.tunnel_end import TunnelEnd, TunnelOver
 
 ADDRESS = "127.0.0.1"
 BACKLOG = 128
+STOPPED = "the user's end has closed the tunnel"
+"""The result of `UserTunnel.run` after `stop`."""
 ANSWER_SECONDS_MAX = 120.0
 """The time in which the agent must answer. Agents in clouds ask the cluster twice a minute."""
 # The first ticket is used only while it is certainly valid.
@@ -38,6 +40,8 @@ class PortPair:
     local: int
     """The port of this machine. 0 for a free port."""
     remote: int
+    can_move: bool = False
+    """Whether a free port replaces a local port that is not available."""
 
 
 def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]:
@@ -49,7 +53,7 @@ def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]
     listeners: list[tuple[socket.socket, int]] = []
     for pair in pairs:
         try:
-            listener = socket.create_server((ADDRESS, pair.local), backlog=BACKLOG)
+            listener = _listen(pair)
         except (OSError, OverflowError) as error:
             close_listeners(listeners)
             reason = getattr(error, "strerror", None) or str(error)
@@ -59,6 +63,19 @@ def open_listeners(pairs: Sequence[PortPair]) -> list[tuple[socket.socket, int]]
             ) from None
         listeners.append((listener, pair.remote))
     return listeners
+
+
+def _listen(pair: PortPair) -> socket.socket:
+    """Listen on the local port of a pair, or on a free port if the pair may move.
+
+    Raise OSError or OverflowError if the port is not available.
+    """
+    try:
+        return socket.create_server((ADDRESS, pair.local), backlog=BACKLOG)
+    except OSError:
+        if not pair.can_move:
+            raise
+    return socket.create_server((ADDRESS, 0), backlog=BACKLOG)
 
 
 def close_listeners(listeners: Sequence[tuple[socket.socket, int]]) -> None:
@@ -74,9 +91,11 @@ class UserTunnel:
         self,
         client: Connection,
         trial_id: int,
-        listeners: Sequence[tuple[socket.socket, int]],
+        listeners: Sequence[tuple[socket.socket, int]] = (),
         report: Callable[[str], None] = lambda text: None,
         idle_seconds: float = 0.0,
+        *,
+        services: Sequence[str] = (),
     ) -> None:
         """Open a tunnel to a trial's present allocation. No connection is carried yet.
 
@@ -86,6 +105,7 @@ class UserTunnel:
             listeners: sockets that listen, each with a port of the trial.
             report: called in the thread of `run` with sentences about the tunnel.
             idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
+            services: the services of the allocation that `open_service` may open.
 
         Raises:
             ApiError: the cluster refuses the tunnel.
@@ -94,13 +114,30 @@ class UserTunnel:
         self._client = client
         self._key = make_key()
         ports = sorted({port for _, port in listeners})
-        body = {"trial_id": trial_id, "ports": ports, "certificate": self._key.certificate}
+        body: dict[str, Any] = {
+            "trial_id": trial_id,
+            "ports": ports,
+            "certificate": self._key.certificate,
+        }
+        if services:
+            body["services"] = list(services)
         self._opened: dict[str, Any] | None = client.post("/tunnels", body)
         self._opened_at = time.monotonic()
         self.id = str(self._opened["tunnel"]["id"])
         self._listeners = listeners
         self._report = report
         self._idle_seconds = idle_seconds
+        self._end = self._make_end()
+
+    def open_service(self, service: str) -> socket.socket:
+        """Open a stream to a service of the allocation, and return this process's end.
+
+        May be called from any thread, before or during `run`, which carries the bytes. The socket
+        ends if the service refuses, which is also reported, and with the tunnel.
+        """
+        connection, carried = socket.socketpair()
+        self._end.open_service(service, carried)
+        return connection
 
     def run(self) -> str:
         """Carry connections until the tunnel ends, and return the reason as a sentence.
@@ -108,23 +145,29 @@ class UserTunnel:
         After a restart of the agent, the present connections end, and new ones are carried.
         """
         while True:
-            session = TunnelSession(os.urandom(SESSION_BYTES))
-            end = TunnelEnd(
-                session,
-                self._dial,
-                listeners=self._listeners,
-                report=self._report,
-                idle_seconds=self._idle_seconds,
-            )
-            reason = end.run()
+            reason = self._end.run()
             if reason != FORGOTTEN_SESSION:
                 return reason
+            self._end = self._make_end()
             self._report(f"{reason}; new connections are possible")
+
+    def stop(self) -> None:
+        """End `run` in another thread. Return at once."""
+        self._end.stop(STOPPED)
 
     def close(self) -> None:
         """Close the tunnel on the cluster. Ignore a cluster that does not answer."""
         with contextlib.suppress(DetcloudError):
             self._client.delete(f"/tunnels/{path_segment(self.id)}")
+
+    def _make_end(self) -> TunnelEnd:
+        return TunnelEnd(
+            TunnelSession(os.urandom(SESSION_BYTES)),
+            self._dial,
+            listeners=self._listeners,
+            report=self._report,
+            idle_seconds=self._idle_seconds,
+        )
 
     def _dial(self) -> RelayLink:
         """Wait for the agent's certificate, and dial the relay with a ticket.

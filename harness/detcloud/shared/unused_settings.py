@@ -6,7 +6,7 @@ agent/assignment/unused_settings.py handles settings that only some agents honou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 NETWORK = "containers use the machine's own network"
@@ -15,6 +15,7 @@ NO_MANAGER = "agents take trials from this cluster, not from a workload manager"
 NO_FUSION = "PyTorch itself exchanges gradients"
 EVENT_FILES = "event files lie beside the checkpoints"
 WHOLE_RUN = "the machine is measured over the whole run"
+OPEN_PORTS = "environment.proxy_ports.unauthenticated"
 OF_THE_MASTER = "Determined's master read it, and there is none"
 
 
@@ -35,7 +36,6 @@ class UnusedSetting(NamedTuple):
 
 UNUSED_SETTINGS = (
     UnusedSetting(("environment", "ports"), NETWORK),
-    UnusedSetting(("environment", "proxy_ports"), NETWORK),
     UnusedSetting(("environment", "pod_spec"), "agents run containers, no pods"),
     UnusedSetting(("environment", "add_capabilities"), NO_CAPABILITIES),
     UnusedSetting(("environment", "drop_capabilities"), NO_CAPABILITIES),
@@ -103,10 +103,18 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
         if asks_for_something(config, setting.path, setting.neutral, setting.switch):
             yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
     environment = config.get("environment")
+    if isinstance(environment, Mapping) and _has_open_port(environment.get("proxy_ports")):
+        yield f"{OPEN_PORTS} is not used: only the owner of a trial and admins open tunnels"
     for name in ("image", "environment_variables"):
         given = environment.get(name) if isinstance(environment, Mapping) else None
         if isinstance(given, Mapping) and _is_of_its_own(given, "rocm"):
             yield f"environment.{name}.rocm is not used: slots are CPUs and GPUs of NVIDIA"
+
+
+def _has_open_port(entries: object) -> bool:
+    """Whether an entry of `proxy_ports` accepts unauthenticated connections."""
+    listed = entries if isinstance(entries, Sequence) else ()
+    return any(isinstance(entry, Mapping) and entry.get("unauthenticated") for entry in listed)
 
 
 def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from detcloud.agent import tunnels as agent_tunnels
 from detcloud.agent.node import Node
-from detcloud.agent.tunnels import RESERVED_DESCRIPTORS, AgentTunnels, AllocationPorts
+from detcloud.agent.tunnels import RESERVED_DESCRIPTORS, AgentTunnels, AllocationPorts, Targets
 from detcloud.shared.http import ApiError
 from detcloud.shared.tunnel import tunnel_end
 from detcloud.shared.tunnel.multiplexer import ResetReason
@@ -102,9 +102,12 @@ def test_malformed_entry_opens_nothing_and_is_logged(
 def test_streams_leave_descriptors_to_the_agent(
     keeper: AgentTunnels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ports = AllocationPorts(cast("Node", None), "3.1", frozenset([80]), keeper._has_room)
+    targets = Targets(frozenset([80]), frozenset(["location"]))
+    ports = AllocationPorts(cast("Node", None), "3.1", targets, keeper._has_room)
     limits = (RESERVED_DESCRIPTORS, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
     # No descriptor remains for streams.
     assert ports.connect(80) is ResetReason.NO_ROOM
     assert ports.connect(81) is ResetReason.NOT_ALLOWED
+    assert ports.serve("location") is ResetReason.NO_ROOM
+    assert ports.serve("ssh") is ResetReason.NOT_ALLOWED

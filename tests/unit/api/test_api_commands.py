@@ -139,16 +139,19 @@ def test_shell_has_a_list_and_a_job_type(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", ["notebook", "shell"])
-def test_notebooks_and_shells_are_refused_in_cloud_pools(
+def test_notebooks_and_shells_in_cloud_pools_need_a_relay(
     cluster_with_aws: Cluster, kind: str
 ) -> None:
     cluster = cluster_with_aws
     provider = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true}"
     configure(cluster, "default", provider)
+    assert cluster.create("{}", kind=kind).status == 201
+    # The services are frozen.
+    object.__setattr__(cluster.services, "relay", None)
     answer = cluster.create("{}", kind=kind)
     assert answer.status == 422
-    assert f"start the {kind} on a cluster on your own machine" in str(answer.json["error"])
-    assert "whose machines in a cloud accept no connections" in answer.json["error"]["message"]
+    assert f"start the {kind} on a cluster with a relay" in str(answer.json["error"])
+    assert "are reached over a relay, and this cluster has no" in answer.json["error"]["message"]
     assert cluster.create(ECHO, kind="command").status == 201
 
 

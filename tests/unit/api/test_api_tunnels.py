@@ -1,5 +1,6 @@
 """Tunnels over the API: owners, tickets, and their end with allocation, token and user."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from control_plane.access.tokens import token_digest, token_put
 from control_plane.actors import addresses
 from control_plane.rows.user_rows import TOKEN
 from control_plane.state.table import Delete, Expect, Key
-from control_plane.usecases.tunnels import KEPT_MS, list_tunnels
+from control_plane.usecases.tunnels import KEPT_MS, decode_tunnel, list_tunnels
 from detcloud.shared.tunnel.keys import make_key
 from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, make_binding, read_ticket
 from tests.unit.api.adapters import RELAY
@@ -71,6 +72,7 @@ def test_open_tunnel_returns_relay_and_ticket(cluster: Cluster, agent: Agent) ->
         "agent_id": agent.name,
         "user": "user-1",
         "ports": [80, 8888],
+        "services": [],
         "opened_ms": cluster.clock.ms,
         "agent_certificate": "",
     }
@@ -89,6 +91,7 @@ def test_agent_hears_of_the_tunnel_and_answers(cluster: Cluster, agent: Agent) -
             "allocation": "1.1",
             "user": "user-1",
             "ports": [80, 8888],
+            "services": [],
             "is_answered": False,
         }
     ]
@@ -101,6 +104,28 @@ def test_agent_hears_of_the_tunnel_and_answers(cluster: Cluster, agent: Agent) -
     again = cluster.post(f"/tunnels/{tunnel}/tickets", {}).json
     assert again["peer_certificate"] == other
     assert agent.sync().json["tunnels"][0]["is_answered"] is True
+
+
+def test_tunnel_leads_to_services_without_ports(cluster: Cluster, agent: Agent) -> None:
+    opened = open_tunnel(cluster, ports=[], services=["ssh", "location"])
+    names = ["location", "ssh"]
+    assert (opened["tunnel"]["ports"], opened["tunnel"]["services"]) == ([], names)
+    ticket = read_ticket(opened["ticket"], RELAY.secret, cluster.clock.ms)
+    assert ticket.binding == make_binding("user-1", "1.1", [], names)
+    [entry] = agent.sync().json["tunnels"]
+    assert (entry["ports"], entry["services"]) == ([], names)
+    answer = agent_ticket(agent, entry["tunnel"]).json
+    own = read_ticket(answer["ticket"], RELAY.secret, cluster.clock.ms)
+    assert own.binding == ticket.binding
+
+
+def test_tunnel_of_an_older_version_has_no_services(cluster: Cluster, agent: Agent) -> None:
+    tunnel = open_tunnel(cluster)["tunnel"]["id"]
+    row = cluster.services.table.get(Key("tunnels", tunnel))
+    assert row is not None
+    fields = json.loads(row.body)
+    del fields["services"]
+    assert decode_tunnel(json.dumps(fields).encode()).services == ()
 
 
 def test_revision_changes_with_the_tunnels(cluster: Cluster, agent: Agent) -> None:
@@ -236,6 +261,10 @@ def test_trial_that_does_not_run_is_refused(cluster: Cluster, agent: Agent) -> N
         ({"ports": [0]}, "ports"),
         ({"ports": [65_536]}, "ports"),
         ({"ports": list(range(1, 34))}, "ports"),
+        ({"ports": [], "services": []}, "ports"),
+        ({"services": ["shell"]}, "services"),
+        ({"services": ["x" * 65]}, "services"),
+        ({"services": ["ssh"] * 3}, "services"),
         ({"certificate": "?"}, "certificate"),
         ({"certificate": ""}, "certificate"),
     ],

@@ -84,8 +84,8 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
         ["integrations", "retention_policy"],
     ),
     "proxied ports": (
-        SCRIPT + "environment: {proxy_ports: [{proxy_port: 8000, proxy_tcp: true}]}\n",
-        ["environment.proxy_ports"],
+        SCRIPT + "environment: {proxy_ports: [{proxy_port: 80, unauthenticated: true}]}\n",
+        ["environment.proxy_ports.unauthenticated"],
     ),
     "an image by the former name of a device": (
         SCRIPT + f"environment: {{image: {{gpu: {IMAGE}}}, ports: null, pod_spec: null}}\n",

@@ -124,6 +124,7 @@ CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"
 PROVEN_BY = {
     "data": CONTEXT,
+    "environment.proxy_ports": "tests/unit/cli/commands/test_cli_commands_tunnel.py",
     "environment.shown_variables": "tests/unit/config/test_config_secrets.py",
     "exit_timeout": "tests/unit/core/test_core_thread_watch.py",
     "optimizations.aggregation_frequency": CONTEXT,

@@ -109,6 +109,18 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ("min_checkpoint_period", True, "min_checkpoint_period", "at least 1, not true"),
     ("checkpoint_policy", "some", "checkpoint_policy", "must be 'best', 'all' or 'none', not"),
     ("batches_per_step", 0, "batches_per_step", "must be at least 1, not 0"),
+    (
+        "environment.proxy_ports",
+        [{"proxy_port": 1}, {"proxy_port": 65_536}],
+        "environment.proxy_ports[1].proxy_port",
+        "must be at most 65535, not 65536",
+    ),
+    (
+        "environment.proxy_ports",
+        [{"proxy_port": port} for port in range(1, 34)],
+        "environment.proxy_ports",
+        "have 33 ports, at most 32 are allowed",
+    ),
     ("max_restarts", -1, "max_restarts", "must be at least 0, not -1"),
     ("max_restarts", 1.5, "max_restarts", "must be an integer, not 1.5"),
     ("max_restarts", "5", "max_restarts", 'must be an integer, not "5"'),

@@ -23,10 +23,20 @@ def names_without_effect() -> Iterator[str]:
 
 def test_settings_without_effect_in_the_reference_have_a_notice() -> None:
     noticed = {path[-1] for path in (unused_setting.path for unused_setting in UNUSED_SETTINGS)}
+    noticed.add("unauthenticated")
     documented = set(names_without_effect())
     assert documented - noticed == set()
     # The reference describes `mixed_precision` in other words.
     assert noticed - documented == {"mixed_precision"}
+
+
+def test_open_proxy_port_gives_a_notice() -> None:
+    ports: list[dict[str, Any]] = [{"proxy_port": 8265, "proxy_tcp": True}, {"proxy_port": 80}]
+    config = {"environment": {"proxy_ports": ports}}
+    assert list(unused_setting_notices(config)) == []
+    ports[1]["unauthenticated"] = True
+    (notice,) = unused_setting_notices(config)
+    assert notice.startswith("environment.proxy_ports.unauthenticated is not used: only the owner")
 
 
 # A value of each setting for containers only, and a part of the notice.

@@ -106,6 +106,51 @@ def test_refused_port_closes_the_program_and_is_reported(relay: RelayThread) -> 
         wait_until(lambda: any("no program listens" in text for text in ends.reports))
 
 
+class GreetingService(LocalPorts):
+    """A service `greeting`, whose program greets and returns the bytes that it receives."""
+
+    def serve(self, service: str) -> socket.socket | ResetReason:
+        if service != "greeting":
+            return ResetReason.UNKNOWN_SERVICE
+        served, program = socket.socketpair()
+        threading.Thread(target=self._greet, args=(program,), daemon=True).start()
+        return served
+
+    def _greet(self, program: socket.socket) -> None:
+        with program:
+            program.sendall(b"hello ")
+            while data := program.recv(65_536):
+                program.sendall(data)
+
+
+def test_service_is_reached_from_the_process_without_a_port(relay: RelayThread) -> None:
+    url = f"http://{HOST}:{relay.port}"
+    with Ends(lambda: url, None, ports=GreetingService()) as ends:
+        connection, carried = socket.socketpair()
+        connection.settimeout(ANSWER_SECONDS_MAX)
+        ends.user.open_service("greeting", carried)
+        with connection:
+            send_all(connection, b"world")
+            assert receive_exactly(connection, 100) == b"hello world"
+        wait_until(lambda: len(ends.user._sockets) == len(ends.agent._sockets) == 0)
+
+
+def test_unknown_service_closes_the_socket_and_is_reported(relay: RelayThread) -> None:
+    url = f"http://{HOST}:{relay.port}"
+    with Ends(lambda: url, None, ports=GreetingService()) as ends:
+        connection, carried = socket.socketpair()
+        ends.user.open_service("newer", carried)
+        with connection:
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            assert has_ended(connection)
+        wait_until(lambda: any("agent is older" in text for text in ends.reports))
+    # A service that is opened after the end is closed, so that no program waits for ever.
+    connection, carried = socket.socketpair()
+    ends.user.open_service("greeting", carried)
+    with connection:
+        assert has_ended(connection)
+
+
 def test_killed_relay_loses_no_byte(echo: EchoServer) -> None:
     process, port = start_relay()
     with Ends(lambda: f"http://{HOST}:{port}", echo.port) as ends, ends.connect() as program:

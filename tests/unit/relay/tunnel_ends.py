@@ -54,7 +54,7 @@ class Ends:
     def __init__(
         self,
         relay_url: Callable[[], str],
-        remote_port: int,
+        remote_port: int | None,
         tunnel: str = TUNNEL,
         *,
         pin: str = "",
@@ -74,10 +74,11 @@ class Ends:
         self.reports: list[str] = []
         self.reasons: dict[str, str] = {}
         session = TunnelSession(os.urandom(SESSION_BYTES))
+        listeners = [] if remote_port is None else [(self.listener, remote_port)]
         self.user = TunnelEnd(
             session,
             self.dial_user,
-            listeners=[(self.listener, remote_port)],
+            listeners=listeners,
             report=self.reports.append,
             idle_seconds=idle_seconds,
         )

@@ -12,6 +12,7 @@ from detcloud.shared.tunnel.frames import (
     HEAD_BYTES,
     OPEN,
     PAYLOAD_BYTES_MAX,
+    SERVICE_BYTES_MAX,
     SESSION_BYTES,
     TEXT_BYTES_MAX,
     FrameReader,
@@ -19,16 +20,19 @@ from detcloud.shared.tunnel.frames import (
     ProtocolError,
     decode_hello,
     decode_port,
+    decode_service,
     decode_text,
     encode_ack,
     encode_frame,
     encode_hello,
     encode_port,
+    encode_service,
     encode_text,
 )
 
 FRAMES = (
     encode_port(1, 8888),
+    encode_service(2, "location"),
     encode_frame(DATA, 1, b"abc"),
     encode_ack(12),
     encode_hello(Hello(b"s" * SESSION_BYTES, 7, is_new=True)),
@@ -61,6 +65,8 @@ def test_noise_is_refused_or_parsed_without_other_errors(noise: bytes) -> None:
         (b"z" + bytes(8), "unknown kind"),
         (b"d" + (1).to_bytes(4) + (PAYLOAD_BYTES_MAX + 1).to_bytes(4), "expected 1 to 65536"),
         (b"o" + (1).to_bytes(4) + (3).to_bytes(4), "expected 2"),
+        (b"s" + (1).to_bytes(4) + (SERVICE_BYTES_MAX + 1).to_bytes(4), "expected 1 to 64"),
+        (b"s" + bytes(4) + (1).to_bytes(4), "expected a stream"),
         (b"d" + (0).to_bytes(4) + (1).to_bytes(4), "expected a stream"),
         (b"a" + (1).to_bytes(4) + (8).to_bytes(4), "expected no stream"),
     ],
@@ -86,8 +92,15 @@ def test_port_zero_is_refused() -> None:
         decode_port(frame.payload)
 
 
+def test_name_of_a_service_is_utf8() -> None:
+    [frame] = FrameReader().feed(encode_service(1, "é"))
+    assert decode_service(frame.payload) == "é"
+    with pytest.raises(ProtocolError, match="not UTF-8"):
+        decode_service(b"\xff")
+
+
 def test_other_versions_are_refused() -> None:
-    [frame] = FrameReader().feed(FRAMES[3])
+    [frame] = FrameReader().feed(FRAMES[4])
     assert decode_hello(frame.payload) == Hello(b"s" * SESSION_BYTES, 7, is_new=True)
     with pytest.raises(ProtocolError, match="version 2"):
         decode_hello(b"\x02" + frame.payload[1:])

@@ -14,6 +14,7 @@ from detcloud.shared.tunnel.frames import (
     END,
     KINDS,
     NOTICE,
+    SERVICE,
     Hello,
     ProtocolError,
     encode_ack,
@@ -21,6 +22,7 @@ from detcloud.shared.tunnel.frames import (
     encode_frame,
     encode_hello,
     encode_port,
+    encode_service,
     encode_text,
 )
 from detcloud.shared.tunnel.multiplexer import (
@@ -30,6 +32,7 @@ from detcloud.shared.tunnel.multiplexer import (
     WINDOW_BYTES,
     WINDOW_BYTES_MAX,
     ResetReason,
+    ServiceOpened,
     StreamChanged,
     StreamOpened,
     StreamReset,
@@ -72,6 +75,32 @@ def test_bytes_and_ends_pass_in_both_directions() -> None:
     pair.settle()
     assert take(pair.user, stream) == b"answer"
     assert (len(pair.user.streams), len(pair.agent.streams)) == (0, 0)
+
+
+def test_service_is_opened_by_name_beside_ports() -> None:
+    pair = connected_pair()
+    port = open_stream(pair, 8888)
+    service = pair.user.streams.open_service("location")
+    pair.settle()
+    assert [*pair.opened_streams(), pair.agent_events[-1]] == [
+        StreamOpened(port, 8888),
+        ServiceOpened(port + 1, "location"),
+    ]
+    assert service is not None
+    pair.agent.streams.send(service, b"{}")
+    pair.agent.streams.end(service)
+    pair.settle()
+    assert take(pair.user, service) == b"{}"
+    assert pair.user.streams.has_ended(service)
+
+
+def test_opening_of_a_service_is_sent_again_after_a_break() -> None:
+    pair = connected_pair()
+    pair.user.streams.open_service("ssh")
+    assert pair.user.next_bytes(1 << 20)
+    pair.connect()
+    pair.settle()
+    assert ServiceOpened(1, "ssh") in pair.agent_events
 
 
 def test_reset_reaches_the_other_end_with_its_reason() -> None:
@@ -254,6 +283,8 @@ def resumed_agent() -> TunnelSession:
         (encode_port(1, 80) + 2 * encode_frame(DATA, 1, bytes(65_536)), "0 were allowed"),
         (encode_port(1, 80) + encode_credit(1, 0), "allows"),
         (encode_port(1, 80) + encode_credit(1, 1 << 31), "allows"),
+        (encode_frame(SERVICE, 1, b"\xff"), "not UTF-8"),
+        (encode_service(1, "ssh") + encode_port(1, 80), "opened stream 1 after stream 1"),
         (encode_ack(1), "acknowledged offset 1"),
         (encode_text(NOTICE, "x"), "user's end sent a notice"),
         (encode_hello(Hello(SESSION, 0, is_new=False)), "second HELLO"),

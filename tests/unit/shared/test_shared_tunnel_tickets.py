@@ -59,12 +59,14 @@ def test_noise_is_refused(text: str) -> None:
         read_ticket(text, SECRET, NOW_MS)
 
 
-def test_binding_depends_on_user_epoch_and_ports() -> None:
+def test_binding_depends_on_user_epoch_ports_and_services() -> None:
     bindings = {
         make_binding("ann", "3.1", [80, 81]),
         make_binding("bob", "3.1", [80, 81]),
         make_binding("ann", "3.2", [80, 81]),
         make_binding("ann", "3.1", [80]),
+        make_binding("ann", "3.1", [80], ["ssh"]),
+        make_binding("ann", "3.1", [80], ["location", "ssh"]),
     }
-    assert len(bindings) == 4
+    assert len(bindings) == 6
     assert make_binding("ann", "3.1", [81, 80]) in bindings

@@ -19,6 +19,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
+from detcloud.cli.rendering.proxy_ports import PROXY_PORTS, has_proxy_ports
 from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message
@@ -152,7 +153,8 @@ def describe_commands(arguments: Namespace) -> int:
         for place, item in enumerate(items):
             if place:
                 print()
-            print_record(DETAILS, item, arguments)
+            columns = (*DETAILS, PROXY_PORTS) if has_proxy_ports(item) else DETAILS
+            print_record(columns, item, arguments)
     return OK
 
 

@@ -39,6 +39,7 @@ from detcloud.cli.rendering.output import (
     print_value,
 )
 from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.proxy_ports import PROXY_PORTS, has_proxy_ports
 from detcloud.cli.rendering.replacements import print_replacement_sums
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
@@ -266,9 +267,11 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
         if place:
             print()
         activity = _read_activity(experiment)
-        columns = (
-            EXPERIMENT_DETAILS if activity is None else (*EXPERIMENT_DETAILS, EXPERIMENT_ACTIVITY)
-        )
+        columns = list(EXPERIMENT_DETAILS)
+        if activity is not None:
+            columns.append(EXPERIMENT_ACTIVITY)
+        if has_proxy_ports(experiment.data):
+            columns.append(PROXY_PORTS)
         print_record(columns, {**experiment.data, "activity": activity}, arguments)
         if (sums := _replacement_sums(experiment)) is not None:
             print_replacement_sums({**sums}, arguments)

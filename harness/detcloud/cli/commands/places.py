@@ -1,4 +1,4 @@
-"""Notebooks and shells on a cluster on this machine: creation and addresses.
+"""Notebooks and shells: creation, and the places where they listen.
 
 A place is the part of a trial's `environment` that a notebook or shell reports: its host and a file
 with its address.
@@ -7,12 +7,13 @@ with its address.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.framework.exit_codes import FAILED, OK
@@ -25,6 +26,9 @@ from detcloud.client.command import Command, create_interactive
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
 
+if TYPE_CHECKING:
+    from detcloud.cli.commands.place_tunnels import PlaceTunnel
+
 POLLING_SECONDS = 0.5
 # A free slot is assigned within a second, so a run that has no slot after these polls is queued.
 QUEUED_POLLS = 8
@@ -32,7 +36,7 @@ STARTING_POLLS = 120
 LOCATION_BYTES_MAX = 4096
 
 
-def create_local_run(kind: str, arguments: Namespace) -> Command:
+def create_interactive_run(kind: str, arguments: Namespace) -> Command:
     """Create a notebook or shell with the options of `add_creation_options`, and return the new
     run.
 
@@ -45,19 +49,18 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
             problem.
-        DetcloudError: the cluster is not on this machine, no cluster is available, options exclude
-            each other, a file cannot be read, or a request failed.
+        DetcloudError: no cluster is available, options exclude each other, a file cannot be read,
+            or a request failed.
         KeyboardInterrupt: after a hint on stderr, because the run may have been created.
     """
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
-    _check_local(client, kind)
     return create_run(partial(create_interactive, client, kind), kind, overrides, arguments)
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
-    """Wait until a notebook or shell has reported a place, and return the place: a map with `host`
-    and `file`.
+    """Wait until a notebook or shell has reported a place, and return the place: a map with
+    `host`, `port` and `file`.
 
     The wait has no limit, for example while the run is queued. The fields of `run` are updated.
     Return None if the run has ended, after printing the state and the reason to stderr.
@@ -68,7 +71,7 @@ def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
     Raises:
         DetcloudError: a request to the cluster failed.
     """
-    while not _has_ended(run, kind):
+    while not has_ended(run, kind):
         place = _find_place(run.trial(), kind)
         if place is not None:
             return place
@@ -91,7 +94,7 @@ def check_start(run: Command, kind: str) -> int:
     """
     queued_polls = 0
     for _ in range(STARTING_POLLS):
-        if _has_ended(run, kind):
+        if has_ended(run, kind):
             return FAILED
         trial = run.trial()
         if _find_place(trial, kind) is not None:
@@ -107,7 +110,7 @@ def check_start(run: Command, kind: str) -> int:
     return OK
 
 
-def _has_ended(run: Command, kind: str) -> bool:
+def has_ended(run: Command, kind: str) -> bool:
     """Fetch the fields of a run, and return whether the run has ended. Print the state and the
     reason of an end to stderr, on every call.
 
@@ -143,41 +146,54 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
     return place if isinstance(place, dict) else None
 
 
-def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
+def read_location(client: Client, place: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of the file that the place of a notebook or shell names, secrets included.
 
-    At most LOCATION_BYTES_MAX bytes are read.
-
-    Args:
-        place: the file and the host, as `wait_for_place` returns.
-        kind: `notebook` or `shell`, for the error.
-
-    Raises:
-        DetcloudError: the file cannot be read on this machine by this user, is too long, or has no
-            JSON object.
+    Return None if the client's cluster is not the running local cluster of the home folder, and if
+    this user cannot read the file here. Another cluster's paths may name foreign files.
     """
-    path = Path(str(place.get("file")))
+    if not _is_local(client):
+        return None
     try:
-        with path.open("rb") as file:
+        with Path(str(place.get("file"))).open("rb") as file:
             fields = json.loads(file.read(LOCATION_BYTES_MAX))
     except (OSError, ValueError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise DetcloudError(
-            f"the {kind}'s address is in {path} on {place.get('host')}, which cannot be read here: "
-            f"open the {kind} on that machine, as the user who runs the agent"
-        )
-    return fields
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
-def _check_local(client: Client, kind: str) -> None:
-    """Raise DetcloudError if the client's cluster is not the running local cluster of the home
-    folder. Otherwise do nothing. No request is sent.
+def open_place(
+    client: Client, run: Command, place: dict[str, Any], idle_seconds: float
+) -> PlaceTunnel:
+    """Open a tunnel to the place of a notebook or shell on another machine.
+
+    The handler of SIGTERM is replaced: the signal closes the tunnel, and ends the process with 128
+    + the signal's number.
+
+    Args:
+        client: the connection to the cluster.
+        run: the notebook or shell, which runs.
+        place: the place that the run has reported, as `wait_for_place` returns.
+        idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
+
+    Raises:
+        DetcloudError: the run has no trial, the cluster refuses the tunnel, or a request failed.
+    """
+    # Imported here, because a notebook or shell on this machine needs no tunnel: TLS and the
+    # protocol of tunnels would take 40 ms.
+    from detcloud.cli.commands.place_tunnels import PlaceTunnel
+
+    trial = run.trial()
+    if trial is None:
+        raise DetcloudError(f"{run.id} has no trial")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    return PlaceTunnel(client, trial.id, place, idle_seconds)
+
+
+def _is_local(client: Client) -> bool:
+    """Return whether the client's cluster is the running local cluster of the home folder.
+
+    No request is sent.
     """
     record = Home.from_environment().running_server()
-    if record is None or record.url.rstrip("/") != client.url:
-        raise DetcloudError(
-            f"{client.url} is not a cluster on this machine, and machines of other clusters accept "
-            f"no connections: start the {kind} on a local cluster (`detcloud up`), or run a "
-            "program on that cluster with `detcloud command run`"
-        )
+    return record is not None and record.url.rstrip("/") == client.url

@@ -156,7 +156,8 @@ def show_new_run(
     """Print the warnings of a new run to stderr, call `show`, and return the exit code of `show`.
     Before the call, a notice on stderr names the run's id.
 
-    With `--detach`, print the id to stdout instead, and return the exit code of `check_start`.
+    With `--detach`, print the id to stdout and the notice to stderr instead, and return the exit
+    code of `check_start`.
     Ctrl-C in `show` leaves the run alive, prints a notice and returns INTERRUPTED. Ctrl-C in
     `check_start` and all errors are raised.
 
@@ -172,6 +173,7 @@ def show_new_run(
     print_warnings(run.warnings)
     if arguments.detach:
         print(run.id, flush=True)
+        print(f"{kind} {run.id} {state}; {reopen}", file=sys.stderr)
         return check_start()
     print(f"{kind} {run.id} {state}; Ctrl-C leaves it running", file=sys.stderr)
     try:

@@ -1,4 +1,4 @@
-"""`detcloud shell`: starts and opens shells on a cluster on this machine."""
+"""`detcloud shell`: starts and opens shells on machines of the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from detcloud.cli.commands.places import (
     check_start,
-    create_local_run,
+    create_interactive_run,
+    open_place,
     read_location,
     wait_for_place,
 )
@@ -17,6 +18,7 @@ from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handl
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
 from detcloud.cli.framework.options import add_replaced_option
+from detcloud.client import Client
 from detcloud.client.command import SHELL, Command
 from detcloud.shared.errors import DetcloudError
 
@@ -44,9 +46,9 @@ def start_shell(arguments: Namespace) -> int:
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
-        DetcloudError: a program was combined with `--detach`, the cluster is not on this machine,
-            or the shell's address or port cannot be used. Or options exclude each other, a file
-            cannot be read, or a request failed.
+        DetcloudError: a program was combined with `--detach`, the shell's address or port cannot be
+            used, or the cluster refuses a tunnel. Or options exclude each other, a file cannot be
+            read, or a request failed.
     """
     words = _program(arguments)
     if words and arguments.detach:
@@ -54,11 +56,12 @@ def start_shell(arguments: Namespace) -> int:
             f"--detach does not run {words[0]}: start the shell with --detach, then run the "
             "program with `detcloud shell open ID PROGRAM`; or use `detcloud command run`"
         )
-    shell = create_local_run(SHELL, arguments)
+    shell = create_interactive_run(SHELL, arguments)
+    client = arguments.client
     return show_new_run(
         shell,
         SHELL,
-        lambda: _run_program(shell, words) if words else _open(shell, words),
+        lambda: (_run_program if words else _open)(client, shell, words),
         arguments,
         state="is starting",
         reopen=f"open it with `detcloud shell open {shell.id}`",
@@ -87,24 +90,22 @@ def open_shell(arguments: Namespace) -> int:
             begins with a hyphen. Or the shell's address or port cannot be used, or a request
             failed.
     """
-    return _open(load_run(SHELL, arguments), _program(arguments))
+    shell = load_run(SHELL, arguments)
+    return _open(arguments.client, shell, _program(arguments))
 
 
-def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
-    """Return the local port at which a shell listens, and the shell's token, from the local file
-    that the place names.
+def shell_endpoint(fields: dict[str, Any]) -> tuple[int, str]:
+    """Return the port at which a shell listens, and the shell's token.
 
     Args:
-        place: the place that the shell has reported, as `wait_for_place` returns.
+        fields: the fields of the location file, which the shell's program has written.
 
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user, or has no port and
-            token.
+        DetcloudError: the fields have no port and token.
     """
-    fields = read_location(place, SHELL)
     port, token = fields.get("port"), fields.get("token")
     if not isinstance(port, int) or not 0 < port < 65_536 or not isinstance(token, str):
-        raise DetcloudError(f"{place.get('file')} has no port of this machine with a token")
+        raise DetcloudError("the shell's file has no port with a token")
     return port, token
 
 
@@ -132,7 +133,7 @@ def _program(arguments: Namespace) -> list[str]:
     return words
 
 
-def _run_program(shell: Command, words: list[str]) -> int:
+def _run_program(client: Client, shell: Command, words: list[str]) -> int:
     """Run the program for which the shell was started, kill the shell, and return the program's
     exit code.
 
@@ -144,14 +145,14 @@ def _run_program(shell: Command, words: list[str]) -> int:
         DetcloudError: the shell's address cannot be read, the port refuses connections, or a
             request failed. The shell keeps running.
     """
-    code = _connect(shell, words)
+    code = _connect(client, shell, words)
     if code is None:
         return FAILED
     shell.kill()
     return code
 
 
-def _open(shell: Command, words: list[str]) -> int:
+def _open(client: Client, shell: Command, words: list[str]) -> int:
     """Open the shell, or run a program in the shell, and return the exit code. The shell keeps
     running.
 
@@ -166,7 +167,7 @@ def _open(shell: Command, words: list[str]) -> int:
         DetcloudError: the shell's address cannot be read, the port refuses connections, or a
             request failed.
     """
-    code = _connect(shell, words)
+    code = _connect(client, shell, words)
     if code is None:
         return FAILED
     print(
@@ -177,13 +178,13 @@ def _open(shell: Command, words: list[str]) -> int:
     return code
 
 
-def _connect(shell: Command, words: list[str]) -> int | None:
+def _connect(client: Client, shell: Command, words: list[str]) -> int | None:
     """Connect this terminal to the shell, and return the exit code of the remote program or shell.
 
     Wait without a time limit until the shell has started, and until the program ends. The
-    connection uses a local port and a token, not SSH. On a terminal, every key is sent, Ctrl-C
-    included. Return None if the shell has ended or the connection broke, after printing the reason
-    to stderr.
+    connection uses a local port and a token, not SSH. The port of a shell on another machine leads
+    through a tunnel. On a terminal, every key is sent, Ctrl-C included. Return None if the shell
+    has ended or the connection broke, after printing the reason to stderr.
 
     Args:
         words: the program and its arguments; empty for a shell.
@@ -198,7 +199,13 @@ def _connect(shell: Command, words: list[str]) -> int | None:
     # Imported here, because other commands do not change the settings of the terminal.
     from detcloud.cli.local.terminal_session import run_session
 
-    code = run_session(*read_endpoint(place), words)
+    fields = read_location(client, place)
+    if fields is not None:
+        code = run_session(*shell_endpoint(fields), words)
+    else:
+        with open_place(client, shell, place, idle_seconds=0) as tunnel:
+            _, token = shell_endpoint(tunnel.read_location())
+            code = run_session(tunnel.local_port, token, words)
     if code is None:
         print(
             f"the connection to shell {shell.id} was lost; it keeps its slots: open it again with "

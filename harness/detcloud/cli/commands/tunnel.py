@@ -11,6 +11,7 @@ from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.proxy_ports import proxy_ports
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client
 from detcloud.client.tunnel import (
@@ -30,17 +31,20 @@ _DESCRIPTORS = 4_096
 
 
 def add_tunnel_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `run_tunnel`: ID, PORT as the list `pairs`, and `--trial`."""
+    """Add the arguments of `run_tunnel`: ID, PORT as the list `pairs`, `--idle-timeout` and
+    `--trial`.
+    """
     parser.add_argument(
         "id", type=parse_id, metavar="ID", help="an experiment, command, notebook or shell"
     )
     parser.add_argument(
         "pairs",
         type=parse_port_pair,
-        nargs="+",
+        nargs="*",
         metavar="[LOCAL:]PORT",
         help="a port of the trial, and the port of this machine that leads to it (default: the "
-        "same number; 0 chooses a free port)",
+        "same number; 0 chooses a free port). Without ports, the ports of environment.proxy_ports "
+        "are opened",
     )
     parser.add_argument(
         "--idle-timeout",
@@ -92,14 +96,16 @@ def run_tunnel(arguments: Namespace) -> int:
 
     Raises:
         DetcloudError: no cluster is available, a port of this machine is not available, several
-            trials of the experiment run, or the cluster refuses the tunnel.
+            trials of the experiment run, or the cluster refuses the tunnel. Or no port was named,
+            and the configuration names none.
     """
     client = connect(arguments)
     # Scripts start background processes with SIGINT ignored, so SIGTERM must close the tunnel too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     trial_id = arguments.id if arguments.trial else _only_trial(client, arguments.id)
+    pairs = arguments.pairs or _configured_pairs(client, trial_id)
     _raise_descriptor_limit()
-    listeners = open_listeners(arguments.pairs)
+    listeners = open_listeners(pairs)
     try:
         idle_seconds = arguments.idle_timeout * 60
         tunnel = UserTunnel(client, trial_id, listeners, _report, idle_seconds)
@@ -140,6 +146,24 @@ def _only_trial(client: Client, experiment_id: int) -> int:
             "`detcloud job list`"
         )
     return running[0]
+
+
+def _configured_pairs(client: Client, trial_id: int) -> list[PortPair]:
+    """Return a pair for each port of `environment.proxy_ports` in the configuration of a trial.
+
+    The local port is the same number, or a free port if that number is not available.
+
+    Raises:
+        DetcloudError: the configuration names no ports, or a request failed.
+    """
+    experiment_id = client.trial(trial_id).experiment_id
+    ports = proxy_ports(client.experiment(experiment_id).config)
+    if not ports:
+        raise DetcloudError(
+            f"{experiment_id} has no environment.proxy_ports, so name the ports, such as "
+            f"`detcloud tunnel {experiment_id} 8888`"
+        )
+    return [PortPair(port, port, can_move=True) for port in ports]
 
 
 def _raise_descriptor_limit() -> None:

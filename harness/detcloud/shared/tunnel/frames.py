@@ -11,6 +11,10 @@ from dataclasses import dataclass
 
 OPEN = b"o"
 """Opens a stream to a port of the trial. The payload is the port. Only the user's end sends it."""
+SERVICE = b"s"
+"""Opens a stream to a service of the allocation. The payload is the name in UTF-8, see `services`.
+Only the user's end sends it.
+"""
 DATA = b"d"
 """Bytes of a stream."""
 CREDIT = b"c"
@@ -32,12 +36,14 @@ PONG = b"q"
 CLOSE = b"x"
 """Ends the session. The payload is the reason as a sentence in UTF-8."""
 
-NUMBERED = frozenset((OPEN, DATA, CREDIT, END, RESET, NOTICE))
+NUMBERED = frozenset((OPEN, SERVICE, DATA, CREDIT, END, RESET, NOTICE))
 """The kinds whose bytes count in the offset of a session, and are sent again after a break."""
 KINDS = NUMBERED | {HELLO, ACK, PING, PONG, CLOSE}
 
 PAYLOAD_BYTES_MAX = 65_536
 TEXT_BYTES_MAX = 1_024
+SERVICE_BYTES_MAX = 64
+"""The longest name of a service in bytes."""
 SESSION_BYTES = 16
 VERSION = 1
 
@@ -53,6 +59,7 @@ FRAME_BYTES_MAX = HEAD_BYTES + PAYLOAD_BYTES_MAX
 # The valid lengths of the payload of each kind.
 _LENGTHS = {
     OPEN: (_PORT.size, _PORT.size),
+    SERVICE: (1, SERVICE_BYTES_MAX),
     DATA: (1, PAYLOAD_BYTES_MAX),
     CREDIT: (_COUNT.size, _COUNT.size),
     END: (0, 0),
@@ -153,6 +160,19 @@ def decode_port(payload: bytes) -> int:
     if port == 0:
         raise ProtocolError("the peer opened a stream to port 0; expected 1 to 65535")
     return int(port)
+
+
+def encode_service(stream: int, service: str) -> bytes:
+    """Return an encoded SERVICE. The name's length must be valid, which is not checked."""
+    return encode_frame(SERVICE, stream, service.encode())
+
+
+def decode_service(payload: bytes) -> str:
+    """Return the name of a SERVICE. Raise ProtocolError for a name that is not UTF-8."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("the peer opened a service whose name is not UTF-8") from None
 
 
 def encode_credit(stream: int, count: int) -> bytes:

@@ -19,13 +19,16 @@ from detcloud.shared.tunnel.frames import (
     OPEN,
     PAYLOAD_BYTES_MAX,
     RESET,
+    SERVICE,
     Frame,
     ProtocolError,
     decode_credit,
     decode_port,
+    decode_service,
     encode_credit,
     encode_frame,
     encode_port,
+    encode_service,
 )
 
 STREAMS_MAX = 1_024
@@ -56,19 +59,32 @@ class ResetReason(IntEnum):
     FOREIGN = 2
     """A program outside the trial listens on the port."""
     NOT_ALLOWED = 3
-    """The tunnel is not for this port."""
+    """The tunnel is not for this port or service."""
     TOO_MANY = 4
     """The session has STREAMS_MAX open streams."""
     NO_ROOM = 5
     """The machine of the trial can open no more connections now."""
+    UNKNOWN_SERVICE = 6
+    """The agent does not know the service, because the agent is older than the user's end."""
+    NOT_READY = 7
+    """The service is not available yet, or not for this kind of trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The peer opened a stream."""
+    """The peer opened a stream to a port."""
 
     stream: int
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOpened:
+    """The peer opened a stream to a service of the allocation."""
+
+    stream: int
+    service: str
+    """The name, which may be unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +103,7 @@ class StreamReset:
     """A value of `ResetReason`, or an unknown number of a later version."""
 
 
-StreamEvent = StreamOpened | StreamChanged | StreamReset
+StreamEvent = StreamOpened | ServiceOpened | StreamChanged | StreamReset
 
 
 @dataclass(slots=True)
@@ -95,8 +111,8 @@ class _Stream:
     """An open stream."""
 
     number: int
-    unsent_port: int | None = None
-    """The port of an OPEN that was not sent yet."""
+    unsent_opening: bytes | None = None
+    """The encoded OPEN or SERVICE that was not sent yet."""
     credit: int = WINDOW_BYTES
     """The number of bytes that the peer still allows."""
     outgoing: bytearray = field(default_factory=bytearray)
@@ -128,7 +144,7 @@ class _Stream:
     def has_frame(self) -> bool:
         """Whether the stream can send a frame now."""
         return (
-            self.unsent_port is not None
+            self.unsent_opening is not None
             or self.has_credit_to_send
             or bool(self.outgoing and self.credit)
             or (self.end_wanted and not self.end_sent and not self.outgoing)
@@ -174,14 +190,14 @@ class Multiplexer:
 
         Return None if STREAMS_MAX streams are open.
         """
-        assert not self._accepts
-        if len(self._streams) >= STREAMS_MAX:
-            return None
-        self._last_number += 1
-        stream = _Stream(self._last_number, unsent_port=port)
-        self._streams[stream.number] = stream
-        self._note_ready(stream)
-        return stream.number
+        return self._open(encode_port(self._last_number + 1, port))
+
+    def open_service(self, service: str) -> int | None:
+        """Open a stream to a service of the peer's allocation, and return the stream's number.
+
+        The name has at most SERVICE_BYTES_MAX bytes. Return None if STREAMS_MAX streams are open.
+        """
+        return self._open(encode_service(self._last_number + 1, service))
 
     def sendable(self, stream: int) -> int:
         """Return the number of bytes that `send` accepts now. 0 for a closed stream.
@@ -216,7 +232,7 @@ class Multiplexer:
         if found is None:
             return
         self._forget(found)
-        if found.unsent_port is None:
+        if found.unsent_opening is None:
             self._resets.append((stream, reason))
 
     def received_bytes(self, stream: int) -> bytes:
@@ -253,7 +269,7 @@ class Multiplexer:
         Frames for a closed stream are ignored, because they may have been sent before the peer
         learned of the end. Raise ProtocolError if the peer breaks a rule.
         """
-        if frame.kind == OPEN:
+        if frame.kind in (OPEN, SERVICE):
             return self._receive_open(frame)
         if frame.stream > self._last_number:
             raise ProtocolError(f"the peer sent bytes of stream {frame.stream}, which is not open")
@@ -298,7 +314,18 @@ class Multiplexer:
             return frame
         return None
 
-    def _receive_open(self, frame: Frame) -> StreamOpened | None:
+    def _open(self, opening: bytes) -> int | None:
+        """Open the next stream with the encoded frame `opening`. Return None at STREAMS_MAX."""
+        assert not self._accepts
+        if len(self._streams) >= STREAMS_MAX:
+            return None
+        self._last_number += 1
+        stream = _Stream(self._last_number, unsent_opening=opening)
+        self._streams[stream.number] = stream
+        self._note_ready(stream)
+        return stream.number
+
+    def _receive_open(self, frame: Frame) -> StreamOpened | ServiceOpened | None:
         """Add a stream that the peer opened, or refuse the stream if too many are open."""
         if not self._accepts:
             raise ProtocolError("the peer opened a stream; only the user's end opens streams")
@@ -306,7 +333,11 @@ class Multiplexer:
             raise ProtocolError(
                 f"the peer opened stream {frame.stream} after stream {self._last_number}"
             )
-        port = decode_port(frame.payload)
+        event: StreamOpened | ServiceOpened
+        if frame.kind == OPEN:
+            event = StreamOpened(frame.stream, decode_port(frame.payload))
+        else:
+            event = ServiceOpened(frame.stream, decode_service(frame.payload))
         self._last_number = frame.stream
         if len(self._resets) >= REFUSALS_MAX:
             raise ProtocolError(f"the peer opened {REFUSALS_MAX} refused streams without a pause")
@@ -314,7 +345,7 @@ class Multiplexer:
             self._resets.append((frame.stream, ResetReason.TOO_MANY))
             return None
         self._streams[frame.stream] = _Stream(frame.stream)
-        return StreamOpened(frame.stream, port)
+        return event
 
     def _receive_credit(self, stream: _Stream, count: int) -> None:
         """Allow more bytes of a stream to be sent."""
@@ -325,9 +356,9 @@ class Multiplexer:
 
     def _build_frame(self, stream: _Stream) -> bytes | None:
         """Return the stream's next frame, or None if the stream cannot send a frame."""
-        if stream.unsent_port is not None:
-            port, stream.unsent_port = stream.unsent_port, None
-            return encode_port(stream.number, port)
+        if stream.unsent_opening is not None:
+            opening, stream.unsent_opening = stream.unsent_opening, None
+            return opening
         if stream.has_credit_to_send:
             self._grow_window(stream)
             owed_bytes = stream.owed_bytes

@@ -38,7 +38,7 @@ class Ticket:
     """The id of the tunnel."""
     side: Side
     binding: str
-    """A digest of the user, the allocation and the ports, see `make_binding`."""
+    """A digest of user, allocation, ports and services, see `make_binding`."""
     expires_ms: int
     """The end of the ticket in epoch ms."""
     number: str
@@ -51,13 +51,15 @@ class Ticket:
         return f"{content}.{_encode_text(_signature(secret, content))}"
 
 
-def make_binding(user: str, allocation: str, ports: Iterable[int]) -> str:
-    """Return a digest of a tunnel's user, allocation and ports.
+def make_binding(
+    user: str, allocation: str, ports: Iterable[int], services: Iterable[str] = ()
+) -> str:
+    """Return a digest of a tunnel's user, allocation, ports and services.
 
     The relay pairs only tickets with the same digest. So a ticket of an older epoch of the trial
     does not meet a ticket of the current epoch.
     """
-    content = json.dumps([user, allocation, sorted(ports)]).encode()
+    content = json.dumps([user, allocation, sorted(ports), sorted(services)]).encode()
     return hashlib.sha256(content).hexdigest()[:32]
 
 

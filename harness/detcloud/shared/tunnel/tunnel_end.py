@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from detcloud.shared.tunnel.frames import ProtocolError
 from detcloud.shared.tunnel.local_sockets import LocalSockets
-from detcloud.shared.tunnel.multiplexer import ResetReason, StreamChanged, StreamOpened, StreamReset
+from detcloud.shared.tunnel.multiplexer import (
+    ResetReason,
+    ServiceOpened,
+    StreamChanged,
+    StreamOpened,
+    StreamReset,
+)
 from detcloud.shared.tunnel.relay_link import OUTGOING_BYTES, LinkBroken, RelayUnavailable
 from detcloud.shared.tunnel.session import NoticeReceived, SessionClosed, SessionResumed
 
@@ -56,7 +62,10 @@ class _LinkOld(Exception):
 
 
 class TrialPorts(Protocol):
-    """The ports of a trial, to which the agent's end connects. No method blocks for long."""
+    """The ports and services of a trial, to which the agent's end connects.
+
+    No method blocks for long.
+    """
 
     def connect(self, port: int) -> socket.socket | ResetReason:
         """Return a socket that connects to a port without blocking, or the reason of a refusal."""
@@ -67,11 +76,14 @@ class TrialPorts(Protocol):
         Return None if only programs of the trial listen.
         """
 
+    def serve(self, service: str) -> socket.socket | ResetReason:
+        """Return a connected socket of a service, or the reason of a refusal."""
+
 
 class TunnelEnd:
     """The end of a tunnel on a machine. `run` carries the streams in the calling thread.
 
-    `stop` and `notify` may be called from any thread.
+    `stop`, `notify` and `open_service` may be called from any thread.
     """
 
     def __init__(
@@ -91,7 +103,7 @@ class TunnelEnd:
             dial: opens a link to the relay. Raises RelayUnavailable if another attempt may succeed,
                 and TunnelOver if not.
             listeners: at the user's end, sockets that listen, each with the port of the trial.
-            ports: at the agent's end, the ports of the trial.
+            ports: at the agent's end, the ports and services of the trial.
             report: called in the thread of `run` with sentences about the tunnel.
             idle_seconds: the time without bytes of programs after which this end closes the tunnel.
                 0 for never.
@@ -106,6 +118,9 @@ class TunnelEnd:
         self._stop_reason: str | None = None
         self._notices: deque[str] = deque(maxlen=8)
         self._wake_reader, self._wake_writer = socket.socketpair()
+        # The services that this process wants to open. None once the end is over.
+        self._wanted: list[tuple[str, socket.socket]] | None = []
+        self._changing = threading.Lock()
         self._heard_at = self._pinged_at = self._acked_at = time.monotonic()
         self._dialled_at = self._used_at = time.monotonic()
         self._idle_seconds = idle_seconds
@@ -132,6 +147,19 @@ class TunnelEnd:
     def notify(self, text: str) -> None:
         """Send a sentence to the user's terminal. Return at once."""
         self._notices.append(text)
+        self._wake()
+
+    def open_service(self, service: str, connection: socket.socket) -> None:
+        """Open a stream to a service of the allocation at the user's end. Return at once.
+
+        The end carries the bytes of `connection`, and closes the socket with the stream. A refused
+        stream is reported, and the socket closed. After the end of `run`, only close the socket.
+        """
+        with self._changing:
+            if self._wanted is None:
+                connection.close()
+                return
+            self._wanted.append((service, connection))
         self._wake()
 
     def run(self) -> str:
@@ -217,6 +245,8 @@ class TunnelEnd:
         """Give the link frames of the session until OUTGOING_BYTES wait in the link."""
         while self._notices:
             self._session.notice(self._notices.popleft())
+        if self._wanted:
+            self._open_wanted()
         while link.is_established and link.unsent_bytes < OUTGOING_BYTES:
             data = self._session.next_bytes(_CHUNK_BYTES)
             if not data:
@@ -239,6 +269,8 @@ class TunnelEnd:
         match event:
             case StreamOpened(stream, port):
                 self._open_local(stream, port)
+            case ServiceOpened(stream, service):
+                self._serve_local(stream, service)
             case StreamChanged(stream):
                 self._note_use()
                 self._sockets.handle_change(stream)
@@ -265,6 +297,33 @@ class TunnelEnd:
         else:
             self._sockets.add(stream, found, partial(self._ports.check, port))
 
+    def _serve_local(self, stream: int, service: str) -> None:
+        """Connect a stream that the user's end opened to a service, or reset the stream."""
+        assert self._ports is not None
+        found: socket.socket | ResetReason = ResetReason.NO_ROOM
+        with contextlib.suppress(OSError):
+            found = self._ports.serve(service)
+        if isinstance(found, ResetReason):
+            self._session.streams.reset(stream, found)
+        else:
+            self._sockets.add(stream, found)
+
+    def _open_wanted(self) -> None:
+        """Open the streams that `open_service` has requested."""
+        with self._changing:
+            wanted, self._wanted = self._wanted or [], []
+        for service, connection in wanted:
+            self._note_use()
+            self._add_stream(self._session.streams.open_service(service), connection)
+
+    def _add_stream(self, stream: int | None, connection: socket.socket) -> None:
+        """Connect a new stream to a socket. Close the socket if the stream could not be opened."""
+        if stream is None:
+            self._report("the tunnel has too many open connections; a new one was closed")
+            connection.close()
+        else:
+            self._sockets.add(stream, connection)
+
     def _accept(self, listener: socket.socket, port: int) -> None:
         """Accept a connection of a local program, and open a stream for the connection."""
         self._note_use()
@@ -274,12 +333,7 @@ class TunnelEnd:
             if error.errno in _EXHAUSTED:
                 self._pause_accepting(str(error.strerror))
             return
-        stream = self._session.streams.open_stream(port)
-        if stream is None:
-            self._report("the tunnel has too many open connections; a new one was closed")
-            connection.close()
-            return
-        self._sockets.add(stream, connection)
+        self._add_stream(self._session.streams.open_stream(port), connection)
 
     def _pause_accepting(self, reason: str) -> None:
         """Leave new connections in the system's queue, until a descriptor may be free again."""
@@ -376,6 +430,10 @@ class TunnelEnd:
                 pass
 
     def _close(self) -> None:
+        with self._changing:
+            wanted, self._wanted = self._wanted or [], None
+        for _, connection in wanted:
+            connection.close()
         self._sockets.close_all()
         self._selector.close()
         self._wake_reader.close()
@@ -399,7 +457,11 @@ def _time_text(seconds: float) -> str:
 _REFUSALS: dict[int, str] = {
     ResetReason.REFUSED: "a connection was refused: no program listens on the trial's port",
     ResetReason.FOREIGN: "a connection was refused: the port belongs to another trial or program",
-    ResetReason.NOT_ALLOWED: "a connection was refused: the tunnel is not for this port",
+    ResetReason.NOT_ALLOWED: "a connection was refused: the tunnel is not for this port or service",
     ResetReason.TOO_MANY: "a connection was refused: the tunnel has too many connections",
     ResetReason.NO_ROOM: "a connection was refused: the trial's machine has too many connections",
+    ResetReason.UNKNOWN_SERVICE: "a connection was refused: the machine's agent is older than this "
+    "command and does not know the service; update the agent, or start the trial again",
+    ResetReason.NOT_READY: "a connection was refused: the trial does not offer the service, or not "
+    "yet; try again when its program has started",
 }

@@ -1,41 +1,65 @@
-"""`detcloud notebook`: a remote cluster is refused, and the address is read from a file."""
+"""`detcloud notebook`: the address in the file that the notebook has written."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from detcloud.cli.commands.notebook import read_address
+from detcloud.cli.commands.notebook import notebook_address
+from detcloud.cli.commands.places import read_location
+from detcloud.client import Client
+from detcloud.client.home import Home, ServerRecord
 from detcloud.shared.errors import DetcloudError
-from tests.unit.cli.conftest import Detcloud
-from tests.unit.client.fake_cluster import FakeCluster
+
+URL = "http://127.0.0.1:8888/lab?token=t"
 
 
-def test_a_cluster_elsewhere_is_sent_nothing(fake: FakeCluster, detcloud: Detcloud) -> None:
-    done = detcloud("notebook", "start", "--no-browser")
-    assert (done.code, done.out) == (1, "")
-    assert f"{fake.url} is not a cluster on this machine" in done.err
-    assert [request for request in fake.requests if request[0] != "GET"] == []
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client of the local cluster."""
+    record = ServerRecord("http://127.0.0.1:7070", 1, 1, "1.0")
+    monkeypatch.setattr(Home, "running_server", lambda home: record)
+    return cast(Client, SimpleNamespace(url=record.url))
 
 
-def test_address_is_read_from_the_notebook_file(tmp_path: Path) -> None:
+def test_file_is_read_on_the_local_cluster_only(tmp_path: Path, local: Client) -> None:
     path = tmp_path / "notebook.json"
-    path.write_text(json.dumps({"url": "http://127.0.0.1:8888/lab?token=t"}))
+    path.write_text(json.dumps({"url": URL}))
     place = {"host": "here", "port": 8888, "file": str(path)}
-    assert read_address(place) == "http://127.0.0.1:8888/lab?token=t"
+    assert read_location(local, place) == {"url": URL}
+    # The path of another cluster may name a file of this machine.
+    remote = cast(Client, SimpleNamespace(url="https://cluster.example"))
+    assert read_location(remote, place) is None
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"url": 5}', "{" * 9999])
-def test_a_file_without_an_address_is_an_error(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, "", "[]", "{" * 9999])
+def test_unreadable_file_needs_a_tunnel(tmp_path: Path, local: Client, content: str | None) -> None:
     path = tmp_path / "notebook.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(DetcloudError, match=r"open the notebook on that machine|no address"):
-        read_address({"host": "node-1", "file": str(path)})
+    assert read_location(local, {"file": str(path)}) is None
+    assert read_location(local, {}) is None
 
 
-def test_an_address_outside_this_machine_is_not_opened(tmp_path: Path) -> None:
-    path = tmp_path / "notebook.json"
-    path.write_text(json.dumps({"url": "http://elsewhere.example/lab"}))
-    with pytest.raises(DetcloudError, match="has no address of this machine"):
-        read_address({"host": "node-1", "file": str(path)})
+def test_address_leads_to_the_port_of_this_machine() -> None:
+    assert notebook_address({"url": URL}) == URL
+    assert notebook_address({"url": URL}, 9000) == "http://127.0.0.1:9000/lab?token=t"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        5,
+        "http://elsewhere.example/lab",
+        "http://127.0.0.1:8888",
+        # A browser would send the token to evil.example.
+        "http://127.0.0.1:8888@evil.example/lab",
+        "http://127.0.0.1:8888/lab\n",
+    ],
+)
+def test_address_elsewhere_is_not_opened(url: Any) -> None:
+    with pytest.raises(DetcloudError, match=r"has no address on 127\.0\.0\.1"):
+        notebook_address({"url": url})

@@ -1,0 +1,129 @@
+"""The tunnel to a notebook or shell on another machine, carried by a thread of this command."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Client
+from detcloud.client.tunnel import PortPair, UserTunnel, close_listeners, open_listeners
+from detcloud.shared.errors import DetcloudError
+
+LOCATION = "location"
+LOCATION_BYTES_MAX = 4096
+_READ_BYTES = 1024
+_END_SECONDS = 2.0
+
+
+class PlaceTunnel:
+    """A tunnel to the port of a notebook or shell, and to the file with address and secret.
+
+    The file passes only through the encrypted session. The tunnel ends with the `with` block.
+    """
+
+    def __init__(
+        self, client: Client, trial_id: int, place: dict[str, Any], idle_seconds: float
+    ) -> None:
+        """Open the tunnel and a port of this machine. Sentences about the tunnel go to stderr.
+
+        Args:
+            client: the connection to the cluster.
+            trial_id: the trial of the notebook or shell.
+            place: the place that the trial has reported, as `wait_for_place` returns.
+            idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
+
+        Raises:
+            ApiError: the cluster refuses the tunnel, for example because it has no relay.
+            DetcloudError: the place has no port, or the cluster does not answer.
+        """
+        remote = parse_port(place.get("port"))
+        if remote is None:
+            raise DetcloudError(f"the report of trial {trial_id} has no port: {place!r:.200}")
+        # The same number keeps the address of a notebook when the tunnel is opened again.
+        self._listeners = open_listeners([PortPair(remote, remote, can_move=True)])
+        try:
+            self._tunnel = UserTunnel(
+                client, trial_id, self._listeners, _report, idle_seconds, services=(LOCATION,)
+            )
+        except BaseException:
+            close_listeners(self._listeners)
+            raise
+        self.local_port: int = self._listeners[0][0].getsockname()[1]
+        """The port of 127.0.0.1 that leads to the notebook or shell."""
+        self.end_reason = ""
+        """The reason of the tunnel's end, as a sentence. "" while the tunnel is open."""
+        self._thread = threading.Thread(target=self._run, name="tunnel", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> PlaceTunnel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tunnel.stop()
+        # A thread that waits for the machine's answer ends with the process.
+        self._thread.join(_END_SECONDS)
+        close_listeners(self._listeners)
+        self._tunnel.close()
+
+    def read_location(self) -> dict[str, Any]:
+        """Return the fields of the file with address and secret.
+
+        Wait until the machine has answered, at most for the time that the tunnel permits.
+
+        Raises:
+            DetcloudError: the machine does not answer or offers no such file, the tunnel has ended,
+                or the file has no JSON object.
+        """
+        received = b""
+        with self._tunnel.open_service(LOCATION) as connection:
+            while len(received) <= LOCATION_BYTES_MAX:
+                try:
+                    part = connection.recv(_READ_BYTES)
+                except ConnectionError:
+                    part = b""
+                if not part:
+                    break
+                received += part
+        try:
+            fields = json.loads(received)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            # The stream ends shortly before the tunnel.
+            self._thread.join(0 if received else _END_SECONDS)
+            reason = f": {self.end_reason}" if self.end_reason else ""
+            raise DetcloudError(f"the machine did not send the address{reason}")
+        return fields
+
+    def wait(self) -> str:
+        """Wait for the end of the tunnel, and return the reason as a sentence."""
+        self._thread.join()
+        return self.end_reason
+
+    def _run(self) -> None:
+        try:
+            self.end_reason = self._tunnel.run()
+        except Exception as error:
+            # The thread's traceback would appear in the middle of a terminal session.
+            self.end_reason = f"an error of this command: {error!r}"
+
+
+def parse_port(value: object) -> int | None:
+    """Return a port from a report or file, or None if the value is no port."""
+    return value if type(value) is int and 0 < value < 65_536 else None
+
+
+def _report(text: str) -> None:
+    """Print a sentence about the tunnel to stderr, also while the terminal is in raw mode."""
+    end = "\r\n" if os.isatty(sys.stderr.fileno()) else "\n"
+    print(f"tunnel: {sanitize(text)}", end=end, file=sys.stderr, flush=True)
