@@ -45,7 +45,10 @@ _CRASH = re.compile(r"Fatal Python error: |Segmentation fault")
 _WARNING_BYTES = "Warning:"
 _ERROR_BYTES = (
     "Traceback",
-    r"(?:Error|Exception|ExceptionGroup|KeyboardInterrupt|SystemExit)(?![A-Za-z_])",
+    *(
+        rf"{name}(?![A-Za-z_])"
+        for name in ("Error", "Exception", "ExceptionGroup", "KeyboardInterrupt", "SystemExit")
+    ),
 )
 _CRASH_BYTES = ("Fatal", "Segmentation")
 
@@ -81,8 +84,8 @@ def level_pattern(level: str) -> re.Pattern[bytes]:
     names = LEVELS[level_rank(level) :]
     aliases = [alias for alias, name in _LEVEL_ALIASES.items() if name in names]
     words = [*names, *(alias for alias in aliases if len(alias) > 1)]
-    letters = "".join(alias for alias in aliases if len(alias) == 1)
-    glog = [rf"[{letters}]\d{{4}} "] if letters else []
+    # Each alternative begins with a letter: `re` then skips all other bytes, five times as fast.
+    glog = [rf"{alias}\d{{4}} " for alias in aliases if len(alias) == 1]
     lower = [f"{word.lower()}: " for word in words]
     warnings = [_WARNING_BYTES] if "WARNING" in names else []
     errors = _ERROR_BYTES if "ERROR" in names else ()

@@ -6,7 +6,6 @@ each of which counts as a line.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -111,15 +110,15 @@ class _PatternMatches:
         self._content = content
         self._next = -1
 
-    def has_match(self, first: int, end: int) -> bool:
-        """Return whether a match begins at byte `first` or later and before byte `end`.
+    def find(self, first: int) -> int:
+        """Return the place of the next match at byte `first` or later, or the end of the content.
 
         `first` must not be below that of the previous call.
         """
         if self._next < first:
             match = self._pattern.search(self._content, first)
             self._next = match.start() if match else len(self._content)
-        return self._next < end
+        return self._next
 
 
 class LogPosition(NamedTuple):
@@ -176,10 +175,15 @@ class Scan:
         """
         place = 0
         required = self.line_filter.required_matches(self.pending)
-        for length, length_with_end in _line_lengths(self.pending, ends):
-            if len(self.lines) >= self.limit:
+        while len(self.lines) < self.limit:
+            # Lines before the next match cannot meet the filter.
+            match = max((matches.find(place) for matches in required), default=place)
+            place = self.pending.rfind(b"\n", place, match) + 1 or place
+            found = _line_length(self.pending, place, ends)
+            if found is None:
                 break
-            if all(matches.has_match(place, place + length) for matches in required):
+            length, length_with_end = found
+            if not required or match < place + length:
                 line = self._parse_pending_line(place, length)
                 if line in self.line_filter:
                     self.lines.append(line)
@@ -349,29 +353,22 @@ def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
     return line_filter.matches_time(min(times, default=None), max(times, default=None))
 
 
-def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
-    """Yield the length of each line in the bytes, without and with the line break.
+def _line_length(content: bytes, place: int, ends: bool) -> tuple[int, int] | None:
+    """Return the length of the line at a place of the bytes, without and with the line break.
 
     A line break is LF or CR LF. A line above `PIECE_BYTES` is divided into pieces of whole
-    characters, each without a line break. The pieces are yielded even if the line has no end yet.
-    Unless `ends`, the rest after the last line break or piece is omitted.
+    characters, each without a line break. Pieces are returned even if the line has no end yet.
+    Return None after the last line. Unless `ends`, return None for the rest after the last line
+    break or piece.
     """
-    place = 0
-    while place < len(content):
-        newline = content.find(b"\n", place, place + PIECE_BYTES + 1)
-        if newline >= 0:
-            length, length_with_end = newline - place, newline - place + 1
-            length -= content[place:newline].endswith(b"\r")
-        elif len(content) - place > PIECE_BYTES:
-            length = length_with_end = _whole_characters_length(
-                content[place : place + PIECE_BYTES]
-            )
-        elif ends:
-            length = length_with_end = len(content) - place
-        else:
-            return
-        yield length, length_with_end
-        place += length_with_end
+    newline = content.find(b"\n", place, place + PIECE_BYTES + 1)
+    if newline >= 0:
+        return newline - place - content[place:newline].endswith(b"\r"), newline - place + 1
+    rest = len(content) - place
+    if rest > PIECE_BYTES:
+        length = _whole_characters_length(content[place : place + PIECE_BYTES])
+        return length, length
+    return (rest, rest) if ends and rest else None
 
 
 def _whole_characters_length(piece: bytes) -> int:
