@@ -92,3 +92,13 @@ test("the page holds a bounded number of lines, and reads the dropped lines agai
   const offsets = state.lines.map(({ offset }) => offset);
   expect(offsets).toEqual(Array.from({ length: offsets.length }, (_, n) => offsets[0]! + n));
 });
+
+test("periods begin and end at whole milliseconds", async () => {
+  const { asked, load } = cluster(Array.from({ length: 20_000 }, (_, n) => line(1, BEGIN + n, n)));
+  const source = new SliceWindow(load, BEGIN, BEGIN + 12 * 7 * 24 * 3_600_000);
+  // Weeks without lines make the periods long, and very many lines in a few seconds make them short.
+  let state = await source.read(signal);
+  for (let n = 0; n < 30 && (n === 0 || state.isSearching); n += 1) state = await source.read(signal);
+  const times = asked.flatMap(({ since_ms: since, until_ms: until }) => [since, until ?? 0]);
+  expect(times.filter((time) => !Number.isInteger(time))).toEqual([]);
+});

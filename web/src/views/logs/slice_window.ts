@@ -152,7 +152,7 @@ export class SliceWindow implements LineSource {
       }
       cursor = next;
     }
-    this.length = Math.max(SHORTEST_MS, this.length / 4);
+    this.length = Math.max(SHORTEST_MS, Math.floor(this.length / 4));
     if (!isShortest) return undefined;
     this.notice = TOO_MANY;
     return lines.slice(0, LINES_MAX);
