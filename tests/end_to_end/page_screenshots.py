@@ -5,10 +5,13 @@ The pictures of docs/web-page.md, from a new cluster with searches of examples/d
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -18,6 +21,7 @@ from tests.end_to_end.laptop import DIGITS, Laptop
 # trains with measurements of its machine.
 PICTURES = (
     ("experiments", "experiments", "Experiments", "newest first"),
+    ("overview", "experiments/1", "", "Importance"),
     ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
     ("trials", "experiments/1/trials", "", "trials"),
     ("optimization-history", "experiments/1?picture=history", "", "best so far"),
@@ -40,6 +44,7 @@ PICTURES = (
     ("projects", "projects", "Projects", "Move experiments in the list"),
     ("new-code", "create", "New experiment", "Code from this machine"),
     ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
+    ("report", "reports/1", "", "Learning rate and loss"),
     ("templates", "templates", "Templates", "gpu-defaults"),
     ("tokens", "tokens", "Tokens", "for the notebooks of bob"),
 )
@@ -52,6 +57,25 @@ SIZE = {"width": 1200, "height": 750}
 PHONE_SIZE = {"width": 390, "height": 800}
 FOLLOW_SECONDS_MAX = 900.0
 PROFILE_MS = 45_000.0
+REPORT = """\
+# Which search finds good models sooner?
+
+Both searches draw the same hyperparameters. `digits_adaptive_asha` stops most trials early,
+and trains **twice as many** trials.
+
+```chart
+kind: history
+title: Best accuracy of both searches
+experiments: [1, 2]
+```
+
+```chart
+kind: scatter
+title: Learning rate and loss
+experiments: 1
+hyperparameter: learning_rate
+```
+"""
 COUNT = "for n in $(seq 100000); do echo letter $n; sleep 1; done"
 
 
@@ -93,6 +117,7 @@ def fill_cluster(laptop: Laptop) -> None:
     laptop.run("create", DIGITS / "const.yaml", DIGITS, *options)
     with laptop.cluster() as cluster:
         cluster.set_template("gpu-defaults", "max_restarts: 1\n")
+        cluster.create_report("Random search beside early stopping", REPORT, sharing="read")
         cluster.create_token("bob", role="user", description="for the notebooks of bob")
     register_best(laptop)
 
@@ -139,9 +164,11 @@ def take_each(browser: Browser, folder: Path, pictures: tuple[tuple[str, ...], .
 
 
 def save_picture(browser: Browser, folder: Path, name: str) -> None:
-    """Save a screenshot of the window under a name."""
+    """Save a screenshot of the window under a name, with at most 256 colours."""
     picture = folder / f"{name}.png"
-    browser.window.screenshot(path=str(picture))
+    with Image.open(io.BytesIO(browser.window.screenshot())) as shot:
+        colours = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    colours.save(picture, optimize=True)
     print(picture)
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,20 @@ def test_failed_trials_are_a_click_from_the_end_of_their_log(browser: Browser) -
     window.get_by_role("log").get_by_text("the last words").wait_for()
 
 
+def test_message_of_a_failed_trial_is_short_until_it_is_opened(browser: Browser) -> None:
+    window = browser.window
+    window.set_viewport_size({"width": 390, "height": 800})
+    browser.go("trials/1", "Trial 1")
+    message = window.locator("dl.facts dd.bad")
+    message.get_by_text("Whole message").wait_for()
+    # The text without the part that is folded.
+    assert "exit code 1" in message.inner_text()
+    assert "ValueError" not in message.inner_text()
+    message.get_by_text("Whole message").press("Enter")
+    message.get_by_text("ValueError: no such data").wait_for()
+    browser.check_view(390)
+
+
 def test_errors_of_a_log_are_counted_marked_and_folded(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1/logs", "Trial 1")
@@ -97,7 +112,9 @@ def test_errors_of_a_log_are_counted_marked_and_folded(browser: Browser) -> None
     log.get_by_text("the last words").wait_for()
 
 
-def test_lines_of_all_trials_link_to_the_logs_of_trials(browser: Browser) -> None:
+def test_logs_of_all_trials_have_errors_files_and_links_to_the_logs_of_trials(
+    laptop: Laptop, browser: Browser
+) -> None:
     window = browser.window
     browser.go("experiments/1/logs", "broken")
     log = window.get_by_role("log")
@@ -109,6 +126,23 @@ def test_lines_of_all_trials_link_to_the_logs_of_trials(browser: Browser) -> Non
     window.get_by_label("Trials").fill("one")
     window.get_by_label("Trials").press("Enter")
     browser.wait_for_text("one is no list of at most 100 ids of trials")
+    browser.press("Clear filters")
+    window.keyboard.press(".")
+    window.locator(".log .marked", has_text="Traceback").wait_for()
+    window.get_by_role("status").get_by_text("error of trial 1 at").wait_for()
+    window.keyboard.press(".")
+    browser.wait_for_text("No later error.")
+    window.reload()
+    window.locator(".log .marked", has_text="Traceback").wait_for()
+    window.get_by_label("Level at least").select_option("ERROR")
+    log.get_by_text("the last words").wait_for(state="detached")
+    with window.expect_download() as started:
+        browser.press("Download these lines")
+    assert started.value.suggested_filename == "experiment-1-part.log"
+    saved = Path(started.value.path()).read_text().splitlines()
+    printed = laptop.run("logs", 1, "--level", "error", "--timestamps").stdout.splitlines()
+    assert [line.replace("[trial 1] ", "") for line in saved] == printed
+    browser.check_view(1280)
     browser.press("Clear filters")
     log.locator(".line", has_text="the last words").get_by_role("link").last.click()
     browser.see("Trial 1")

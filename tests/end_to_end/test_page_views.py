@@ -124,6 +124,8 @@ def test_machines_are_charted_by_the_measuring_rank(browser: Browser) -> None:
         chart.get_by_role("img").locator("canvas").wait_for()
         value = chart.get_by_role("list", name="curves").locator(".value").inner_text()
         assert float(value) >= 0
+        # The heading alone has the title: the axis has the unit, and the legend the metric.
+        assert chart.inner_text().count(title) == 1
     window.get_by_label("Rank").select_option("3")
     processors = window.get_by_role("region", name="Processors in use (%)")
     processors.get_by_text("12.5").wait_for()

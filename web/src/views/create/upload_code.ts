@@ -1,10 +1,10 @@
 /** Model code on its way to the cluster: packed in the browser, offered, and sent if it is new. */
 
-import { packTar } from "modern-tar";
 import { send } from "../../api/client";
 import { putFile } from "../../api/upload";
 import { bytesText } from "../../parts/format";
 import type { CodeFile } from "./chosen_files";
+import { packTar } from "./tar";
 
 /** What the API itself takes where code lies in a bucket, which the page may not ask. */
 const THROUGH_API_BYTES_MAX = 4 * 1024 * 1024;
@@ -12,14 +12,7 @@ const THROUGH_API_BYTES_MAX = 4 * 1024 * 1024;
 /** The files as a `.tar.gz`: one content has one digest, wherever and whenever it is packed. */
 export async function packFiles(files: CodeFile[]): Promise<Blob> {
   const sorted = [...files].sort((one, other) => (one.path < other.path ? -1 : 1));
-  const tar = await packTar(
-    sorted.map(({ path, file }) => ({
-      header: { name: path, size: file.size, type: "file", mode: 0o644, mtime: new Date(0), uid: 0, gid: 0 },
-      body: file,
-    })),
-  );
-  const stream = new Blob([tar]).stream().pipeThrough(new CompressionStream("gzip"));
-  return new Response(stream).blob();
+  return new Response(packTar(sorted).stream().pipeThrough(new CompressionStream("gzip"))).blob();
 }
 
 /** Send an archive unless the cluster has it; returns its digest. */

@@ -1,7 +1,7 @@
 /** The errors of a whole log: their number, and the next and the previous error of a line. */
 
 import type { Schemas } from "../../api/client";
-import { byteLength, type LogLine } from "./log_line";
+import { byteLength, sourceOf, type LogLine } from "./log_line";
 import type { LoadPage, Place } from "./log_window";
 
 // The server searches half a MiB for each page; so a look at the page counts up to 20 MiB of a log.
@@ -29,7 +29,7 @@ export interface ErrorCount {
 /** Reads the errors from the beginning of the log; `load` returns the lines of level ERROR and above. */
 export class ErrorIndex {
   private offsets: number[] = [];
-  private lasts = new Map<number, LogLine>();
+  private lasts = new Map<string, LogLine>();
   private after: string | undefined;
   private isComplete = false;
   private isOpen = true;
@@ -65,11 +65,11 @@ export class ErrorIndex {
   }
 }
 
-/** The lines that begin an error. `lasts` has the last line of each rank before the lines, and is updated. */
-function errorStarts(lines: readonly LogLine[], lasts: Map<number, LogLine>): LogLine[] {
+/** The lines that begin an error. `lasts` has the last line of each log before the lines, and is updated. */
+export function errorStarts(lines: readonly LogLine[], lasts: Map<string, LogLine>): LogLine[] {
   return lines.filter((line) => {
-    const before = lasts.get(line.rank);
-    lasts.set(line.rank, line);
+    const before = lasts.get(sourceOf(line));
+    lasts.set(sourceOf(line), line);
     return !isSameError(before, line);
   });
 }
@@ -103,7 +103,7 @@ export function errorsUntil(offsets: readonly number[], offset: number): number 
 export async function findError(load: LoadPage, from: number, isNext: boolean, signal: AbortSignal): Promise<number | null | undefined> {
   // The page begins with the line itself: the next line of the log may belong to the same error.
   let place: Omit<Place, "limit"> = isNext ? { at: Math.max(0, from) } : { before: Math.max(0, from) };
-  const lasts = new Map<number, LogLine>();
+  const lasts = new Map<string, LogLine>();
   for (let page = 0; page < SEARCHED_PAGES_MAX && !signal.aborted; page += 1) {
     const { items, next_cursor: next, previous, complete } = await load({ ...place, limit: FEW_LINES }, signal);
     const starts = errorStarts(items, lasts).filter(({ offset }) => (isNext ? offset > from : true));

@@ -1,5 +1,6 @@
-/** The number of errors of a log, and the buttons and keys that go to the next and the previous error. */
+/** The buttons and keys that go to the next and the previous error of a log, and the number of errors. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useLive } from "../../live/use_live";
 import { countText, messageOf } from "../../parts/format";
@@ -10,8 +11,54 @@ import type { LoadPage } from "./log_window";
 export const NEXT_KEY = ".";
 export const PREVIOUS_KEY = ",";
 
-interface Props {
+interface ButtonsProps {
   /** Text that differs for logs and filters. */
+  name: string;
+  /** The place of the line that the address names; null for none. */
+  marked: string | number | null;
+  /** Goes to an error; returns what the reader should know, or "" if the error is marked. */
+  go: (isNext: boolean, signal: AbortSignal) => Promise<string>;
+  /** The state of the log's errors, while no search tells another. */
+  text: string;
+  children?: ComponentChildren;
+}
+
+/** The buttons and keys of the next and the previous error. */
+export function ErrorButtons({ name, marked, go, text, children }: ButtonsProps) {
+  const [told, setTold] = useState("");
+  const search = useRef<AbortController | null>(null);
+  useEffect(() => () => search.current?.abort(), [name]);
+  useEffect(() => setTold(""), [name, marked]);
+
+  async function start(isNext: boolean): Promise<void> {
+    search.current?.abort();
+    const { signal } = search.current = new AbortController();
+    setTold("Searching …");
+    try {
+      const answer = await go(isNext, signal);
+      if (!signal.aborted) setTold(answer);
+    } catch (error) {
+      if (!signal.aborted) setTold(messageOf(error));
+    }
+  }
+
+  useErrorKeys((isNext) => void start(isNext));
+  return (
+    <div class="tools" role="group" aria-label="errors">
+      <button type="button" onClick={() => void start(false)} aria-keyshortcuts={PREVIOUS_KEY}>Previous error <kbd>{PREVIOUS_KEY}</kbd></button>
+      <button type="button" onClick={() => void start(true)} aria-keyshortcuts={NEXT_KEY}>Next error <kbd>{NEXT_KEY}</kbd></button>
+      <span class="quiet" role="status">{told || text}</span>
+      {children}
+    </div>
+  );
+}
+
+/** What the reader is told if no error is left on a side. */
+export function noErrorText(isNext: boolean): string {
+  return isNext ? "No later error." : "No earlier error.";
+}
+
+interface Props {
   name: string;
   /** Loads the lines of the level ERROR and above. */
   load: LoadPage;
@@ -23,50 +70,29 @@ interface Props {
   seen: () => readonly [number, number];
 }
 
+/** The buttons of a trial's log, with the number of the log's errors. */
 export function ErrorTools({ name, load, mark, marked, seen }: Props) {
   const index = useMemo(() => new ErrorIndex(load), [name]);
   // Asked for again when the log has grown.
   const live = useLive(`errors ${name}`, (signal) => index.read(signal), () => "still", mark,
     ({ offsets, isComplete, isOpen }) => `${offsets.length} ${isComplete} ${isOpen}`);
-  const [told, setTold] = useState("");
-  const search = useRef<AbortController | null>(null);
-  useEffect(() => () => search.current?.abort(), [name]);
-  useEffect(() => setTold(""), [name, marked]);
   const count = live.value;
 
-  async function go(isNext: boolean): Promise<void> {
-    search.current?.abort();
-    const control = search.current = new AbortController();
+  async function go(isNext: boolean, signal: AbortSignal): Promise<string> {
     const [first, last] = seen();
     const from = marked ?? (isNext ? first - 1 : last + 1);
     const known = knownError(count, from, isNext);
-    if (known !== undefined) return tell(known, isNext);
-    setTold("Searching …");
-    try {
-      const found = await findError(load, from, isNext, control.signal);
-      if (!control.signal.aborted) tell(found, isNext);
-    } catch (error) {
-      if (!control.signal.aborted) setTold(messageOf(error));
-    }
+    const offset = known === undefined ? await findError(load, from, isNext, signal) : known;
+    if (offset === undefined) return "No error in the next 100 MiB; press again after another jump.";
+    if (offset === null) return noErrorText(isNext);
+    if (!signal.aborted) setQuery({ line: String(offset) });
+    return "";
   }
 
-  function tell(offset: number | null | undefined, isNext: boolean): void {
-    if (offset === undefined) setTold("No error in the next 100 MiB; press again after another jump.");
-    else if (offset === null) setTold(isNext ? "No later error." : "No earlier error.");
-    else {
-      setTold("");
-      setQuery({ line: String(offset) });
-    }
-  }
-
-  useErrorKeys((isNext) => void go(isNext));
   return (
-    <div class="tools" role="group" aria-label="errors">
-      <button type="button" onClick={() => void go(false)} aria-keyshortcuts={PREVIOUS_KEY}>Previous error <kbd>{PREVIOUS_KEY}</kbd></button>
-      <button type="button" onClick={() => void go(true)} aria-keyshortcuts={NEXT_KEY}>Next error <kbd>{NEXT_KEY}</kbd></button>
-      <span class="quiet" role="status">{told || (count ? errorText(count, marked) : "")}</span>
+    <ErrorButtons name={name} marked={marked} go={go} text={count ? errorText(count, marked) : ""}>
       {count && !count.isComplete && <button type="button" onClick={() => void live.refresh()}>Count on</button>}
-    </div>
+    </ErrorButtons>
   );
 }
 

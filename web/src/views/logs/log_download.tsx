@@ -1,4 +1,4 @@
-/** The whole log of a trial, or the lines of it that the view is narrowed to, as a file. */
+/** A whole log, or the lines that the view is narrowed to, as a file. */
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../api/client";
@@ -14,15 +14,18 @@ const TEXT_MAX = 2 * 1024 * 1024 * 1024;
 const GATHERED_MAX = 4 * 1024 * 1024;
 
 interface Props {
-  id: number;
-  /** What the lines are narrowed to. */
-  wanted: Wanted;
+  /** The name of the file, without its ending. */
+  name: string;
+  /** The command that prints a log which is too long for the page. */
+  command: string;
+  isNarrowed: boolean;
+  /** Reads the pieces of the file. */
+  read: (signal: AbortSignal) => AsyncIterable<string>;
 }
 
-export function LogDownload({ id, wanted }: Props) {
+export function LogDownload({ name, command, isNarrowed, read }: Props) {
   const [control, setControl] = useState<AbortController | null>(null);
   const [told, setTold] = useState("");
-  const isNarrowed = isAnyWanted(wanted);
   useEffect(() => () => control?.abort(), [control]);
 
   async function download(): Promise<void> {
@@ -30,11 +33,10 @@ export function LogDownload({ id, wanted }: Props) {
     setControl(started);
     setTold("Reading …");
     try {
-      const read = isNarrowed ? readLines(id, wanted, started.signal) : readWhole(id, started.signal);
       const blobs: Blob[] = [];
       let pieces: string[] = [];
       let [size, gathered] = [0, 0];
-      for await (const piece of read) {
+      for await (const piece of read(started.signal)) {
         pieces.push(piece);
         size += piece.length;
         gathered += piece.length;
@@ -42,10 +44,10 @@ export function LogDownload({ id, wanted }: Props) {
           blobs.push(new Blob(pieces));
           [pieces, gathered] = [[], 0];
         }
-        if (size > TEXT_MAX) throw new Error(`the log is too long for the page; use detcloud trial logs ${id}`);
+        if (size > TEXT_MAX) throw new Error(`the log is too long for the page; use ${command}`);
         setTold(`Reading … ${bytesText(size)}`);
       }
-      saveText(`trial-${id}${isNarrowed ? "-part" : ""}.log`, [...blobs, ...pieces]);
+      saveText(`${name}${isNarrowed ? "-part" : ""}.log`, [...blobs, ...pieces]);
       setTold(`Saved ${bytesText(size)}`);
     } catch (error) {
       if (!started.signal.aborted) setTold(`Not saved: ${messageOf(error)}`);
@@ -60,6 +62,15 @@ export function LogDownload({ id, wanted }: Props) {
         : <button type="button" onClick={() => void download()}>{isNarrowed ? "Download these lines" : "Download"}</button>}
       <span class="quiet" role="status">{told}</span>
     </>
+  );
+}
+
+/** The log of a trial as a file, or the lines that the view is narrowed to. */
+export function TrialDownload({ id, wanted }: { id: number; wanted: Wanted }) {
+  const isNarrowed = isAnyWanted(wanted);
+  return (
+    <LogDownload name={`trial-${id}`} command={`detcloud trial logs ${id}`} isNarrowed={isNarrowed}
+      read={(signal) => (isNarrowed ? readLines(id, wanted, signal) : readWhole(id, signal))} />
   );
 }
 

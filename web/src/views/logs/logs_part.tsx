@@ -7,7 +7,7 @@ import { PlainField } from "./plain_field";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { ErrorTools } from "./error_tools";
 import { LogBox } from "./log_box";
-import { LogDownload } from "./log_download";
+import { TrialDownload } from "./log_download";
 import { LogFrame } from "./log_frame";
 import type { LogLine } from "./log_line";
 import { COLUMNS_MAX, parseRanks } from "./log_rows";
@@ -37,7 +37,7 @@ export function LogsPart({ id, base, hasRanks = true }: Props) {
     <LogFrame
       hasRanks={hasRanks && columns.length === 0} filters={["ranks"]}
       fields={hasRanks && <RankColumns text={listed} isWrong={ranks === undefined} />}
-      beside={<LogDownload key={JSON.stringify(wanted)} id={id} wanted={wanted} />}
+      beside={<TrialDownload key={JSON.stringify(wanted)} id={id} wanted={wanted} />}
     >
       {isOneAtATime && (
         <div class="tools" role="group" aria-label="rank">
@@ -97,7 +97,7 @@ function TrialLog({ id, base, hasRanks, columns, wanted }: TrialLogProps) {
     <>
       <div class="tools log-tools">
         <ErrorTools name={name} load={loaderOf(id, errorsOf(wanted))} mark={`${state?.size}`} marked={marked} seen={() => seen.current} />
-        {state && (state.hasEarlier || state.hasLater) && <Places size={state.size ?? 0} place={place} openAt={openAt} />}
+        {state && (state.hasEarlier || state.hasLater) && <Places size={state.size} place={place} openAt={openAt} />}
         {marked !== null && isNarrowed(wanted) && <a href={`${href(...base)}?line=${marked}`}>Show the line among all lines</a>}
       </div>
       <LogBox label={`log of trial ${id}`} source={source} live={live} isNarrowed={isNarrowed(wanted)} hasRanks={hasRanks} columns={columns}
@@ -106,15 +106,23 @@ function TrialLog({ id, base, hasRanks, columns, wanted }: TrialLogProps) {
   );
 }
 
+interface PlacesProps {
+  /** The size of the log; null if the lines come from several logs. */
+  size: number | null;
+  place: number;
+  /** Go to a place; null for the end of the log. */
+  openAt: (start: number | null) => void;
+}
+
 /** The reader's place in a long log. */
-function Places({ size, place, openAt }: { size: number; place: number; openAt: (start: number | null) => void }) {
+export function Places({ size, place, openAt }: PlacesProps) {
   return (
     <>
       <button type="button" onClick={() => openAt(0)}>Beginning</button>
-      <label class="log-place">Place{" "}
+      {size !== null && <label class="log-place">Place{" "}
         <input type="range" min={0} max={size} step={1} value={place} aria-valuetext={`${Math.round((100 * place) / Math.max(1, size))} percent of the log`}
           onChange={(event) => openAt(Number(event.currentTarget.value))} />
-      </label>
+      </label>}
       <button type="button" onClick={() => openAt(null)}>End</button>
     </>
   );

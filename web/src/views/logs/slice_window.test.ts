@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import type { LogLine } from "./log_line";
 import { LINES_MAX } from "./log_window";
-import { SliceWindow, LATE_MS, type Period } from "./slice_window";
+import type { Period } from "./period_reader";
+import { SliceWindow, LATE_MS } from "./slice_window";
 
 const signal = new AbortController().signal;
 const BEGIN = 1_000_000_000;
@@ -50,7 +51,7 @@ test("late lines of other trials get their place, and lines are shown once", asy
   const now = BEGIN + 30_000;
   const lines = [line(1, BEGIN + 20_000)];
   const { asked, load } = cluster(lines);
-  const source = new SliceWindow(load, BEGIN, null, () => now);
+  const source = new SliceWindow(load, BEGIN, null, null, () => now);
   expect(timesOf(await source.read(signal))).toEqual([20_000]);
   lines.push(line(2, BEGIN + 10_000), line(2, BEGIN + 25_000));
   expect(timesOf(await source.read(signal))).toEqual([10_000, 20_000, 25_000]);
@@ -91,4 +92,45 @@ test("the page holds a bounded number of lines, and reads the dropped lines agai
   expect(state.lines.at(-1)!.offset).toBe(count - 1);
   const offsets = state.lines.map(({ offset }) => offset);
   expect(offsets).toEqual(Array.from({ length: offsets.length }, (_, n) => offsets[0]! + n));
+});
+
+test("the window opens at a line, and continues on both sides", async () => {
+  const end = BEGIN + 4 * 3_600_000;
+  const hours = [0, 1, 2, 3].map((hour) => BEGIN + hour * 3_600_000);
+  const { asked, load } = cluster(hours.map((time) => line(1, time)));
+  const source = new SliceWindow(load, BEGIN, end, hours[2]!);
+  let state = await source.read(signal);
+  expect(timesOf(state)).toEqual([2 * 3_600_000]);
+  // A minute and the second before the line.
+  expect(asked).toMatchObject([{ since_ms: hours[2]! - 1_000, until_ms: hours[2]! + 60_000 }]);
+  expect(state).toMatchObject({ hasEarlier: true, hasLater: true, opening: 0, target: `1-${hours[2]}` });
+  source.want("earlier");
+  while (state.lines.length < 2) state = await source.read(signal);
+  source.want("later");
+  while (state.lines.length < 3) state = await source.read(signal);
+  expect(timesOf(state)).toEqual([1, 2, 3].map((hour) => hour * 3_600_000));
+  source.openAt(BEGIN);
+  state = await source.read(signal);
+  expect(timesOf(state)[0]).toBe(0);
+  expect(state).toMatchObject({ hasEarlier: false, opening: 1, target: `1-${BEGIN}` });
+  source.openAt(null);
+  expect(timesOf(await source.read(signal)).at(-1)).toBe(3 * 3_600_000);
+});
+
+test("a window that opens before the first line finds it", async () => {
+  const { load } = cluster([line(1, BEGIN + 3_600_000)]);
+  const source = new SliceWindow(load, BEGIN, BEGIN + 4 * 3_600_000, BEGIN);
+  let state = await source.read(signal);
+  while (state.isSearching) state = await source.read(signal);
+  expect(timesOf(state)).toEqual([3_600_000]);
+});
+
+test("periods begin and end at whole milliseconds", async () => {
+  const { asked, load } = cluster(Array.from({ length: 20_000 }, (_, n) => line(1, BEGIN + n, n)));
+  const source = new SliceWindow(load, BEGIN, BEGIN + 12 * 7 * 24 * 3_600_000);
+  // Weeks without lines make the periods long, and very many lines in a few seconds make them short.
+  let state = await source.read(signal);
+  for (let n = 0; n < 30 && (n === 0 || state.isSearching); n += 1) state = await source.read(signal);
+  const times = asked.flatMap(({ since_ms: since, until_ms: until }) => [since, until ?? 0]);
+  expect(times.filter((time) => !Number.isInteger(time))).toEqual([]);
 });

@@ -1,28 +1,16 @@
 /** The lines of several logs in the order of time, read period by period. */
 
-import type { Schemas } from "../../api/client";
-import { keyOf, type LogLine } from "./log_line";
+import { byTime, keyOf, type LogLine } from "./log_line";
 import { keptCount, LINES_MAX, type LineSource, type Side, type WindowState } from "./log_window";
+import { PeriodReader, SHORTEST_MS, type LoadPeriod, type Period } from "./period_reader";
 
-type Page = Schemas["Page_TrialLine_"];
-export type Period = { since_ms: number; until_ms?: number; cursor?: string; limit: number };
-export type LoadPeriod = (period: Period, signal: AbortSignal) => Promise<Page>;
-
-const PAGE_LINES = 500;
-// A period of a request's many pages is read to its end before its lines are shown.
-const PAGES_MAX = 60;
-const FIRST_MS = 60_000;
-const LONGEST_MS = 7 * 24 * 3_600_000;
-const SHORTEST_MS = 1_000;
-/** Lines may reach the cluster so much later than lines of other trials: agents send them up to 36 s later. */
+/** Lines may reach the cluster so much later than lines of other trials: agents send them up to 36 s late. */
 export const LATE_MS = 120_000;
 // Shorter where many lines arrive, which would be read again and again.
 const LATE_MS_MIN = SHORTEST_MS;
-// A period with so few lines is followed by a longer one.
-const FEW_LINES = 200;
-// A period with more lines is read again as shorter periods, because its trials come one after another.
-const MANY_LINES = 2_000;
 const PERIODS_AT_ONCE = 12;
+// An opening at a line begins a little earlier: the line may end a traceback.
+const BEFORE_MS = 1_000;
 const TOO_MANY = "more lines than the page can read: narrow them to trials, a level or a text";
 
 export class SliceWindow implements LineSource {
@@ -34,18 +22,35 @@ export class SliceWindow implements LineSource {
   private from: number | undefined;
   /** The lines until this time are here; null if the lines are complete up to the present. */
   private until: number | null = null;
-  private length = FIRST_MS;
   private late = LATE_MS;
   private notice = "";
   private wanted = new Set<Side>();
+  private opening = 0;
+  /** The key of the first line at `start`. */
+  private target: string | null = null;
+  /** Whether the next `read` begins at another time. */
+  private hasNewStart = false;
+  private readonly reader: PeriodReader;
 
-  /** The lines begin at `begin` and, unless they still grow, end about `end`, in epoch milliseconds. */
+  /**
+   * The lines begin at `begin` and, unless they still grow, end about `end`, in epoch milliseconds.
+   * `start` is the time of the line to begin with; null for the end of the lines.
+   */
   constructor(
-    private readonly load: LoadPeriod,
+    load: LoadPeriod,
     private readonly begin: number,
     private readonly end: number | null,
+    private start: number | null = null,
     private readonly nowMs: () => number = Date.now,
-  ) {}
+  ) {
+    this.reader = new PeriodReader(load, LINES_MAX);
+    this.follows = start === null;
+  }
+
+  /** Forget the lines with the next `read`, and begin at another time; null for the end of the lines. */
+  openAt(start: number | null): void {
+    [this.start, this.hasNewStart, this.follows] = [start, true, start === null];
+  }
 
   want(side: Side): void {
     if (side === "earlier" ? this.hasEarlier() : this.until !== null) this.wanted.add(side);
@@ -53,10 +58,11 @@ export class SliceWindow implements LineSource {
 
   async read(signal: AbortSignal): Promise<WindowState> {
     this.notice = "";
+    if (this.hasNewStart) this.forget();
     if (this.from === undefined) await this.readFirst(signal);
     else if (!this.wanted.has("earlier")) await this.readLater(signal);
-    // A view without lines looks further back.
-    if (this.lines.length === 0 && this.hasEarlier()) this.wanted.add("earlier");
+    // A view without lines looks further back, and from the beginning further on.
+    if (this.lines.length === 0) this.want(this.hasEarlier() ? "earlier" : "later");
     if (this.wanted.has("earlier")) await this.readEarlier(signal);
     return this.state();
   }
@@ -65,8 +71,16 @@ export class SliceWindow implements LineSource {
     const { lines, version, notice } = this;
     return {
       lines, version, hasEarlier: this.hasEarlier(), hasLater: this.until !== null, isOpen: this.end === null,
-      isSearching: this.wanted.size > 0, size: null, notice, opening: 0, target: null,
+      isSearching: this.wanted.size > 0, size: null, notice, opening: this.opening, target: this.target,
     };
+  }
+
+  private forget(): void {
+    [this.from, this.until, this.hasNewStart, this.target] = [undefined, null, false, null];
+    this.wanted.clear();
+    this.keys.clear();
+    this.show([]);
+    this.opening += 1;
   }
 
   private hasEarlier(): boolean {
@@ -75,18 +89,29 @@ export class SliceWindow implements LineSource {
 
   private async readFirst(signal: AbortSignal): Promise<void> {
     for (let period = 0; period < PERIODS_AT_ONCE && this.from === undefined; period += 1) {
-      const from = Math.max(this.begin, (this.end ?? this.nowMs()) - this.length);
-      const lines = await this.readPeriod({ since_ms: from }, signal);
+      const { start, reader: { length } } = this;
+      const end = this.end ?? this.nowMs();
+      const from = Math.max(this.begin, start === null ? end - length : start - BEFORE_MS);
+      const until = start === null || start + length > end ? null : start + length;
+      const lines = await this.readPeriod({ since_ms: from, ...(until !== null && { until_ms: until }) }, signal);
       if (signal.aborted) return;
       if (lines === undefined) continue;
-      this.from = from;
+      [this.from, this.until] = [from, until];
       this.add(lines);
+      const first = this.lines.find(({ time_ms: time }) => start !== null && (time ?? 0) >= start);
+      this.target = first ? keyOf(first) : null;
     }
+  }
+
+  private async readPeriod(period: Pick<Period, "since_ms" | "until_ms">, signal: AbortSignal): Promise<LogLine[] | undefined> {
+    const lines = await this.reader.read(period, signal);
+    if (this.reader.isCut) this.notice = TOO_MANY;
+    return lines;
   }
 
   private async readEarlier(signal: AbortSignal): Promise<void> {
     for (let period = 0; period < PERIODS_AT_ONCE && this.hasEarlier() && this.from !== undefined; period += 1) {
-      const since = Math.max(this.begin, this.from - this.length);
+      const since = Math.max(this.begin, this.from - this.reader.length);
       const lines = await this.readPeriod({ since_ms: since, until_ms: this.from }, signal);
       if (signal.aborted) return;
       if (lines === undefined) continue;
@@ -107,7 +132,7 @@ export class SliceWindow implements LineSource {
   /** Read the wanted period after the lines that are here. */
   private async readFollowing(since: number, signal: AbortSignal): Promise<void> {
     for (let period = 0; period < PERIODS_AT_ONCE && this.wanted.has("later"); period += 1) {
-      const until = since + this.length;
+      const until = since + this.reader.length;
       const lines = await this.readPeriod({ since_ms: since, until_ms: until }, signal);
       if (signal.aborted) return;
       if (lines === undefined) continue;
@@ -121,41 +146,14 @@ export class SliceWindow implements LineSource {
   /** Read new lines, and lines that have arrived late. */
   private async readNew(signal: AbortSignal): Promise<void> {
     const newest = this.lines.at(-1)?.time_ms ?? this.from!;
-    const length = this.length;
-    this.length = this.late;
+    const length = this.reader.length;
+    this.reader.length = this.late;
     const lines = await this.readPeriod({ since_ms: Math.max(this.from!, newest - this.late) }, signal);
-    this.late = Math.max(LATE_MS_MIN, Math.min(LATE_MS, this.length));
-    this.length = length;
+    this.late = Math.max(LATE_MS_MIN, Math.min(LATE_MS, this.reader.length));
+    this.reader.length = length;
     if (signal.aborted || lines === undefined) return;
     this.add(lines);
     this.dropEarliest();
-  }
-
-  /**
-   * The lines of a period of the present length; undefined if the period has more lines than the page
-   * can read. The next period is shorter then, and longer after a period with few lines.
-   */
-  private async readPeriod(period: Omit<Period, "limit" | "cursor">, signal: AbortSignal): Promise<LogLine[] | undefined> {
-    const lines: LogLine[] = [];
-    let cursor: string | undefined;
-    const isShortest = this.length <= SHORTEST_MS;
-    const most = isShortest ? LINES_MAX : MANY_LINES;
-    for (let page = 0; page < PAGES_MAX && lines.length <= most; page += 1) {
-      const { items, next_cursor: next } = await this.load({
-        ...period, since_ms: Math.max(0, Math.floor(period.since_ms)), ...(cursor && { cursor }), limit: PAGE_LINES,
-      }, signal);
-      if (signal.aborted) return lines;
-      lines.push(...items);
-      if (!next) {
-        if (lines.length < FEW_LINES) this.length = Math.min(LONGEST_MS, 4 * this.length);
-        return lines;
-      }
-      cursor = next;
-    }
-    this.length = Math.max(SHORTEST_MS, this.length / 4);
-    if (!isShortest) return undefined;
-    this.notice = TOO_MANY;
-    return lines.slice(0, LINES_MAX);
   }
 
   /** Add lines that are not here yet, in the order of time; returns their number. */
@@ -163,7 +161,7 @@ export class SliceWindow implements LineSource {
     const fresh = lines.filter((line) => !this.keys.has(keyOf(line)));
     if (fresh.length === 0) return 0;
     for (const line of fresh) this.keys.add(keyOf(line));
-    this.show([...this.lines, ...fresh].sort(compareLines));
+    this.show([...this.lines, ...fresh].sort(byTime));
     return fresh.length;
   }
 
@@ -191,9 +189,4 @@ export class SliceWindow implements LineSource {
     for (const line of [...this.lines.slice(0, first), ...this.lines.slice(end)]) this.keys.delete(keyOf(line));
     this.show(this.lines.slice(first, end));
   }
-}
-
-/** The order of lines: by time, then by trial, then by the place in the trial's log. */
-function compareLines(a: LogLine, b: LogLine): number {
-  return (a.time_ms ?? 0) - (b.time_ms ?? 0) || (a.trial_id ?? 0) - (b.trial_id ?? 0) || a.offset - b.offset;
 }

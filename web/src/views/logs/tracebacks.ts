@@ -1,6 +1,6 @@
 /** The tracebacks among the lines of a log, which the view colours and folds. */
 
-import { shownText, type LogLine } from "./log_line";
+import { shownText, sourceOf, type LogLine } from "./log_line";
 
 /** The parts of a traceback. `raise` is the last line, with the exception. */
 export type Part = "head" | "frame" | "source" | "raise";
@@ -23,7 +23,7 @@ const BODY = /^(?:\s|\||\+|$)/;
 export function findTracebacks(lines: readonly LogLine[]): (TracebackLine | undefined)[] {
   const open = new Map<string, { head: number; prefix: string }>();
   return lines.map((line, place) => {
-    const source = `${line.trial_id}/${line.rank}`;
+    const source = sourceOf(line);
     const text = shownText(line.text);
     const head = HEAD.exec(text);
     if (head) {
