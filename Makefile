@@ -58,7 +58,7 @@ help:
 	@echo "make bench-aws  measure the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
 	@echo "make docs       build the documentation site into build/site, and check its links, anchors and words"
-	@echo "make references  generate the documents that are made from the code: configurations, the command line and stored rows"
+	@echo "make references  generate the documents that are made from the code: configurations, the command line, the Python API and stored rows"
 	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make tasks      do twelve tasks of a researcher on the web page and in Optuna's dashboard, and count clicks; needs Chromium"
@@ -125,12 +125,13 @@ docs: $(DOCS)
 	@$(BIN)/python -m docs_site build
 
 # A reference that cannot be rendered leaves its document as it was.
-references: $(CORE)
+references: $(CORE) $(DOCS)
 	@set -e; trap 'rm -f docs/.reference' EXIT; render() { $(BIN)/python -m $$1 > docs/.reference; mv docs/.reference docs/$$2; }; \
 	render "control_plane.config --reference" configuration.md; \
 	render "control_plane.config.cluster --reference" cluster-configuration.md; \
 	render control_plane.row_reference state.md; \
 	render detcloud.cli.reference cli.md
+	@$(BIN)/python -m docs_site.python_reference
 
 # The fragments of docs/changes as the next section; RELEASE=0.2.0 writes it into CHANGELOG.md.
 changelog: $(CORE)

@@ -21,7 +21,9 @@ STATE = "callback_state.json"
 class DeterminedCallback(keras.callbacks.ProgbarLogger):
     """Connects `model.fit` to a trial: metrics, checkpoints, preemption and resuming.
 
-    The callback replaces the progress bar, BackupAndRestore and ModelCheckpoint.
+    The callback replaces the progress bar, BackupAndRestore and ModelCheckpoint. If the checkpoint
+    was stored with the same `continue_id`, training resumes. Otherwise only the model's state is
+    loaded, and training starts from the beginning.
     """
 
     def __init__(
@@ -33,15 +35,21 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         train_metrics_report_period: int | str = "epoch",
         checkpoint_epochs: int | None = 1,
     ) -> None:
-        """Create a callback that begins with `checkpoint`, or with the new model if None.
+        """Create a callback for a call of `model.fit`.
 
-        If the checkpoint has the same `continue_id`, training resumes. Otherwise only the model's
-        state is loaded, and training starts from the beginning.
+        Args:
+            core_context: the context of `core.init`.
+            checkpoint: the checkpoint to begin with, usually `context.info.latest_checkpoint`. None
+                for the new model.
+            continue_id: any id of the training, usually `context.info.trial_id`.
+            train_metrics_report_period: the number of batches between reports of training metrics,
+                or "epoch" for a report after each epoch.
+            checkpoint_epochs: the number of epochs between checkpoints. With 0, checkpoints are
+                stored only before training ends or is preempted. None: the configuration's
+                `checkpoint_policy` decides.
 
-        Training metrics are reported every `train_metrics_report_period` batches, or for "epoch"
-        after each epoch. Checkpoints are stored every `checkpoint_epochs` epochs, and before
-        training ends or is preempted. For None, the configuration's checkpoint_policy decides; 0
-        stores no periodic ones. Raises DetcloudError for an invalid period.
+        Raises:
+            DetcloudError: a period is invalid.
         """
         # The initialisation of ProgbarLogger would print a progress bar.
         keras.callbacks.Callback.__init__(self)
@@ -143,12 +151,23 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         """Write the weights and the optimizer's state to `path` plus `.weights.h5`, on rank 0 only.
 
         Override this together with `load_model` to store models in another way.
+
+        Args:
+            model: the Keras model.
+            path: the path of the file without its ending.
+            distributed: the trial's processes.
         """
         if distributed.rank == 0:
             model.save_weights(f"{path}.weights.h5")
 
     def load_model(self, model: Any, path: str, distributed: core.DistributedContext) -> None:
-        """Load the file that `save_model` wrote. Build the optimizer first, if needed."""
+        """Load the file that `save_model` wrote. Build the optimizer first, if needed.
+
+        Args:
+            model: the Keras model.
+            path: the path of the file without its ending.
+            distributed: the trial's processes.
+        """
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(f"{path}.weights.h5")

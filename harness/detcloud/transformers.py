@@ -39,13 +39,20 @@ class DetCallback(transformers.TrainerCallback):
         filter_metrics: list[str] | None = None,
         user_data: dict[str, Any] | None = None,
     ) -> None:
-        """Create the callback, check `args`, and fetch the latest checkpoint as
-        `load_last_checkpoint` does.
+        """Create the callback, check `args`, and fetch the latest checkpoint by
+        `load_last_checkpoint`.
 
-        With `filter_metrics`, only metrics whose names contain one of these texts are reported, and
-        the searcher's metric. Reports also contain `batches` and `epochs`. `user_data` is stored in
-        each checkpoint as `my_data.json`. Raises DetcloudError if `args` contradict the
-        configuration.
+        Reports also contain `batches` and `epochs`.
+
+        Args:
+            core_context: the context of `core.init`.
+            args: the arguments of the Trainer.
+            filter_metrics: texts. Only the searcher's metric and metrics whose names contain one of
+                the texts are reported. None for all metrics.
+            user_data: JSON data that is stored in each checkpoint as `my_data.json`.
+
+        Raises:
+            DetcloudError: `args` contradict the configuration.
         """
         super().__init__()
         self.core_context = core_context
@@ -67,8 +74,11 @@ class DetCallback(transformers.TrainerCallback):
         """Fetch the trial's latest checkpoint and set `args.resume_from_checkpoint` to the folder.
 
         The files are copied into `args.output_dir`. Of another trial's checkpoint only the weights
-        are kept. Do nothing without a checkpoint. If `args.overwrite_output_dir` is set, only print
-        that the trial starts from the beginning. Every rank must call this.
+        are kept. Without a checkpoint, nothing happens. If `args.overwrite_output_dir` is set, only
+        print that the trial starts from the beginning. Every rank must call this.
+
+        Args:
+            args: the arguments of the Trainer, which are changed.
         """
         checkpoint = self.core_context.info.latest_checkpoint
         if checkpoint is None:

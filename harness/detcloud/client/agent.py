@@ -43,10 +43,11 @@ class Agent(Resource):
         self.act("enable")
 
     def disable(self, *, drain: bool = False) -> None:
-        """Start no more trials on the agent. Admins only.
+        """Start no more trials on the agent. Admins only. The cluster refuses for a lost agent.
 
-        With `drain`, running trials can finish. Otherwise they have 15 seconds to store a
-        checkpoint. The cluster refuses for a lost agent.
+        Args:
+            drain: whether running trials can finish. Otherwise they have 15 seconds to store a
+                checkpoint.
         """
         self.act("disable", {"drain": drain})
 

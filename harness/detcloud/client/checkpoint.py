@@ -60,10 +60,10 @@ class CheckpointHandle(Resource):
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replace all metadata of the checkpoint: at most 16 KiB as JSON. The files stay as they
-        are.
+        """Replace all metadata of the checkpoint. The files stay as they are.
 
         Args:
+            metadata: JSON data of at most 16 KiB.
             expected_revision: the `metadata_revision` that the change is based on. None replaces
                 the metadata whatever has changed since.
 
@@ -76,9 +76,12 @@ class CheckpointHandle(Resource):
     def delete(self, patterns: Sequence[str] = ()) -> None:
         """Delete the checkpoint's files. The state is DELETING until all files are deleted.
 
-        With `patterns` such as `optimizer/**`, delete only files that match a pattern. If other
-        files remain, they can be downloaded, the state is PARTIALLY_DELETED, and no trial can start
-        from the checkpoint.
+        If patterns leave other files, these files can be downloaded, the state is
+        PARTIALLY_DELETED, and no trial can start from the checkpoint.
+
+        Args:
+            patterns: delete only files that match a pattern, such as `optimizer/**`. Empty for all
+                files.
 
         Raises:
             detcloud.shared.http.ApiError: no file matches, patterns are given for a DAMAGED
@@ -92,6 +95,9 @@ class CheckpointHandle(Resource):
         any.
 
         `problem` is the reason why `delete` would be refused, or empty.
+
+        Args:
+            patterns: as for `delete`.
         """
         preview: DeletionPreview = self._client.get(
             f"/checkpoints/{self.uuid}/deletion", glob=list(patterns)
@@ -168,8 +174,10 @@ class CheckpointHandle(Resource):
         file.
 
         Nothing is kept and nothing changes. If a DAMAGED checkpoint has only OK files,
-        `clear_damage` makes it COMPLETED again. `on_progress` is called with the bytes read and the
-        total bytes.
+        `clear_damage` makes it COMPLETED again.
+
+        Args:
+            on_progress: called with the bytes read and the total bytes.
 
         Raises:
             DetcloudError: the checkpoint is deleted, its list of files is damaged, or its store

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from detcloud.client import handles
+from detcloud.client.administration import Administration
 from detcloud.client.agent import Agent
 from detcloud.client.config_text import read_config_text
-from detcloud.client.connection import Connection
 from detcloud.client.experiment_list import (
     ExperimentFilters,
     Project,
@@ -21,30 +21,18 @@ from detcloud.client.experiment_view import ExperimentView, ViewContent, find_vi
 from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
-from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
+from detcloud.client.records import CostReport
 from detcloud.client.report import Report, report_path
-from detcloud.client.resource import path_segment
-from detcloud.client.resource_pool import ResourcePool, pool_path, put_pool
 from detcloud.client.template import Template, template_path
-from detcloud.client.token import Token
 from detcloud.shared.errors import DetcloudError
 
 OnProgress = Callable[[int, int], None]
 
 
-class Client(Connection):
+class Client(Administration):
     """A connection to a cluster, with a token. Threads may share a client.
 
-    If `token` is missing, `endpoint.find_endpoint` looks up both: DETCLOUD_URL and DETCLOUD_TOKEN,
-    the stored credentials, or the local cluster. With a token alone, only the address is looked up.
-
-    Every method that sends a request may raise `detcloud.shared.http.ApiError` if the cluster
-    refuses, with the reason. After retries without an answer it raises
-    `detcloud.shared.http.Unreachable`. Both are DetcloudErrors.
-
-    Raises:
-        NoCluster: no cluster is configured and the local cluster does not run.
-        DetcloudError: the address or the token is invalid, or no token for the address is known.
+    A `with` block closes the client at its end. `url` is the address without a slash at the end.
     """
 
     def create_experiment(
@@ -188,16 +176,20 @@ class Client(Connection):
     def save_experiment_view(self, name: str, **content: Unpack[ViewContent]) -> ExperimentView:
         """Save a view of the caller, or replace the caller's view with this name.
 
-        The view belongs to its saver. With `shared` it is for all users, with `workspace` for the
-        experiments of this workspace.
+        Args:
+            name: the name, unique among the views of the caller.
+            content: see `ViewContent`.
         """
         return save_view(self, name, content)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
         """Return the workspaces that have experiments. [] without experiments.
 
-        The cluster counts only the newest 20,000 experiments. If older experiments are left out,
-        call `on_left_out` with a sentence, or issue a Python warning for None.
+        The cluster counts only the newest 20,000 experiments.
+
+        Args:
+            on_left_out: called with a sentence if older experiments are left out. None: a Python
+                warning.
         """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
@@ -207,11 +199,14 @@ class Client(Connection):
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
     ) -> list[Project]:
-        """Return the projects of the workspace with this name, or of all workspaces if None.
+        """Return the projects that have experiments. [] for an unknown workspace.
 
-        Projects without experiments are missing; [] for an unknown workspace. The cluster counts
-        only the newest 20,000 experiments. If older experiments are left out, call `on_left_out`
-        with a sentence, or issue a Python warning for None.
+        The cluster counts only the newest 20,000 experiments.
+
+        Args:
+            workspace: the name of the workspace; None for all workspaces.
+            on_left_out: called with a sentence if older experiments are left out. None: a Python
+                warning.
         """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
@@ -227,7 +222,11 @@ class Client(Connection):
         return handles.read_trial(self, trial_id)
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
-        """Return the only checkpoint with a UUID that begins with `uuid_prefix`."""
+        """Return the checkpoint with a UUID.
+
+        Args:
+            uuid_prefix: the UUID, or a beginning of the UUID that only one checkpoint has.
+        """
         return handles.read_checkpoint(self, uuid_prefix)
 
     def agents(self) -> list[Agent]:
@@ -255,16 +254,23 @@ class Client(Connection):
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last jobs.
+        """Return the jobs of a pool's queue, in the order of the queue.
 
-        The default pool is the default compute pool.
+        Args:
+            resource_pool: the name of the pool; None for the default compute pool.
+            reverse: whether the last job comes first.
+            limit: the most jobs to return; None for all.
         """
         order = "true" if reverse else None
         items = self.items("/jobs", limit, resource_pool=resource_pool, reverse=order)
         return (Job(self, item) for item in items)
 
     def job(self, job_id: str | int) -> Job:
-        """Return the job with this UUID, a unique prefix of a UUID, or an experiment's id."""
+        """Return a job.
+
+        Args:
+            job_id: the job's UUID, a unique prefix of the UUID, or the experiment's id.
+        """
         return Job(self, self.get(job_path(str(job_id))))
 
     def update_jobs(self, changes: Sequence[JobChange]) -> list[Job]:
@@ -280,75 +286,15 @@ class Client(Connection):
     def cost(
         self, by: str = "experiment", since: str | None = None, until: str | None = None
     ) -> CostReport:
-        """Return the dollars of the UTC days `since` to `until`, for example `2026-11-30`.
+        """Return the dollars of a period.
 
-        `by` is `experiment`, `trial`, `user`, `pool` or `day`: the report has an item for each. The
-        default period is this month until now.
+        Args:
+            by: `experiment`, `trial`, `user`, `pool` or `day`: the report has an item for each.
+            since: the first UTC day, such as `2026-11-01`; None for the begin of this month.
+            until: the last UTC day; None for today.
         """
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
         return report
-
-    def alarms(self, *, raised_only: bool = True) -> list[dict[str, Any]]:
-        """Return the alarms that the cluster decides, by name and pool.
-
-        Alarms of the cloud, for example that the cluster's tick does not run, are not included.
-
-        Args:
-            raised_only: whether to leave out alarms that are pending, clear or off.
-        """
-        state = None if raised_only else "all"
-        found: list[dict[str, Any]] = self.get("/alarms", state=state)["items"]
-        return found
-
-    def alarm(self, name: str) -> dict[str, Any]:
-        """Return the states of an alarm, and the alarm's page of the runbook in Markdown.
-
-        Raises ApiError `not_found` for an unknown alarm.
-        """
-        found: dict[str, Any] = self.get(f"/alarms/{path_segment(name)}")
-        return found
-
-    def resource_pools(self) -> list[ResourcePool]:
-        """Return all pools."""
-        return [ResourcePool(self, item) for item in self.items("/resource-pools")]
-
-    def resource_pool(self, name: str) -> ResourcePool:
-        """Return the pool with this name. Raises ApiError `not_found` for an unknown pool."""
-        return ResourcePool(self, self.get(pool_path(name)))
-
-    def set_resource_pool(
-        self,
-        name: str,
-        config: str | Path | Mapping[str, Any] | None = None,
-        *,
-        overrides: Sequence[str] = (),
-    ) -> ResourcePool:
-        """Create or change a pool, and return the pool. Admins only.
-
-        Args:
-            config: all fields as in the cluster configuration file: the path of a YAML file, or a
-                mapping. None for the pool's present fields, or for no fields of a new pool.
-            overrides: changes of these fields as `a.b=value`, with values in YAML.
-
-        Raises:
-            DetcloudError: the file cannot be read, or the mapping is no plain JSON.
-        """
-        return ResourcePool(self, put_pool(self, name, config, overrides))
-
-    def configure(
-        self, config: str | Path | Mapping[str, Any], *, dry_run: bool = False
-    ) -> AppliedConfiguration:
-        """Make the pools match a cluster configuration file, or a mapping with the same fields.
-
-        Missing pools are removed; if one is in use, the file is refused and nothing changes. Return
-        the changes. With `dry_run`, only compute them. Admins only.
-
-        Raises:
-            DetcloudError: the file cannot be read, or the mapping is no plain JSON.
-        """
-        body = {"config": read_config_text(config), "dry_run": dry_run}
-        applied: AppliedConfiguration = self.put("/cluster/configuration", body)
-        return applied
 
     def templates(self) -> list[Template]:
         """Return all templates."""
@@ -359,7 +305,12 @@ class Client(Connection):
         return Template(self, self.get(template_path(name)))
 
     def set_template(self, name: str, config: str) -> Template:
-        """Create or replace a template, and return the template. `config` is the YAML text."""
+        """Create or replace a template, and return the template.
+
+        Args:
+            name: the name: 1 to 64 of the characters A-Za-z0-9._-
+            config: the YAML text of a partial experiment configuration.
+        """
         return Template(self, self.put(template_path(name), {"config": config}))
 
     def reports(self) -> list[Report]:
@@ -367,13 +318,14 @@ class Client(Connection):
         return [Report(self, item) for item in self.items("/reports")]
 
     def report(self, id: int) -> Report:
-        """Return the report with this id. Raises ApiError `not_found` for an unknown report."""
+        """Return the report with this id."""
         return Report(self, self.get(report_path(id)))
 
     def create_report(self, title: str, text: str = "", *, sharing: str = "private") -> Report:
         """Create a report, and return the report.
 
         Args:
+            title: the title: 1 to 200 printable characters.
             text: Markdown, with charts as docs/reports.md describes, at most 64 KiB.
             sharing: `private`; `read`, so that all users read the report; or `edit`, so that all
                 users also change its title and text.
@@ -397,8 +349,11 @@ class Client(Connection):
         Args:
             name: a part of the name; upper and lower case are equal.
             workspaces: names of workspaces, of which any may match; empty for all.
+            label: a label of the model.
+            user: the user who owns the model.
             archived: True for archived models, False for the others, None for both.
             sort_by: a key of `detcloud.client.model.SORT_FIELDS`, such as `creation_time`.
+            descending: whether the largest value comes first.
 
         Raises:
             DetcloudError: `sort_by` is another word, or a workspace has a comma.
@@ -419,53 +374,13 @@ class Client(Connection):
         return Model(self, self.get(model_path(name)))
 
     def create_model(self, name: str, **fields: Any) -> Model:
-        """Create a model without versions, and return the model. An existing name is a `conflict`.
+        """Create a model without versions, and return the model.
 
-        `fields` may be `description`, `notes`, `labels`, `metadata` and `workspace`.
+        Args:
+            name: the name, which never changes.
+            fields: any of `description`, `notes`, `labels`, `metadata` and `workspace`.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, if the name exists.
         """
         return Model(self, self.post("/models", {"name": name, **fields}))
-
-    def tokens(self) -> list[Token]:
-        """Return the tokens of all users to an admin, and the caller's own tokens to others."""
-        return [Token(self, item) for item in self.items("/tokens")]
-
-    def create_token(
-        self,
-        user: str | None = None,
-        *,
-        role: str | None = None,
-        resource_pool: str | None = None,
-        description: str | None = None,
-        expires_days: int | None = None,
-    ) -> Token:
-        """Create a token, by default for the caller. Only this handle has the secret.
-
-        A `join` token can only enrol agents in `resource_pool`. Other roles: `user`, `admin`.
-        """
-        fields = {
-            "user": user,
-            "role": role,
-            "resource_pool": resource_pool,
-            "description": description,
-            "expires_days": expires_days,
-        }
-        body = {name: value for name, value in fields.items() if value is not None}
-        return Token(self, self.post("/tokens", body))
-
-    def whoami(self) -> Identity:
-        """Return the user and the role of this client's token."""
-        identity: Identity = self.get("/whoami")
-        return identity
-
-    def sign_in_link(self, page: str | None = None) -> str:
-        """Create a link that signs a browser in as the token's user: once, within five minutes.
-
-        The link leads to the cluster's page, or to the copy of the page at the address `page`.
-        """
-        path: str = self.post("/sign-in-codes")["path"]
-        return self.url + path if page is None else page.partition("#")[0] + path[path.index("#") :]
-
-    def overview(self) -> Overview:
-        """Return the cluster's id and version, and the resource pools."""
-        overview: Overview = self.get("/cluster")
-        return overview

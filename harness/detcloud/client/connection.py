@@ -31,8 +31,16 @@ class Connection:
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         """Look up the address or the token, if missing. Connect at the first request.
 
-        Without `token`, `find_endpoint` looks up both. Raises NoCluster if no address is known, and
-        DetcloudError if the address or the token is invalid or no token for the address is known.
+        Args:
+            url: the address of the cluster, such as `http://127.0.0.1:8470`.
+            token: the token. Without a token, both are looked up: DETCLOUD_URL and DETCLOUD_TOKEN,
+                the stored credentials, or the local cluster. With a token alone, only the address
+                is.
+
+        Raises:
+            NoCluster: no cluster is configured, and the local cluster does not run.
+            DetcloudError: the address or the token is invalid, or no token for the address is
+                known.
         """
         if token is None or not (token or url):
             endpoint = find_endpoint(url)
@@ -54,9 +62,11 @@ class Connection:
         return f"{type(self).__name__}({self.url!r})"
 
     def get(self, path: str, **query: object) -> Any:
-        """Send a GET for a path below /api/v1, and return the parsed JSON.
+        """Send a GET request, and return the parsed JSON.
 
-        A query of None or [] is left out. A list repeats the parameter.
+        Args:
+            path: the path below /api/v1, such as `/experiments/1`.
+            query: parameters of the query. None and [] are left out. A list repeats the parameter.
         """
         return self.http.request("GET", f"{API}{path}{query_text(query)}")
 
@@ -68,10 +78,13 @@ class Connection:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items of a list, or all items, in pages of `page_items`.
+        """Yield the items of a list, page by page. Pages are requested during the iteration.
 
-        Pages are requested during the iteration. A query of None or [] is not sent. A list repeats
-        the parameter.
+        Args:
+            path: the path of the list below /api/v1, such as `/experiments`.
+            limit: the most items to yield; None for all.
+            page_items: the most items of a page.
+            query: parameters of the query. None and [] are left out. A list repeats the parameter.
         """
         cursor: str | None = None
         while limit is None or limit > 0:
@@ -86,33 +99,54 @@ class Connection:
     def records(
         self, path: str, kind: type[Record], *, page_items: int = PAGE_ITEMS_MAX, **query: object
     ) -> Iterator[Record]:
-        """Yield all items of a list in pages of `page_items`, typed as `kind` without a check.
+        """Yield all items of a list, page by page, with a type for type checkers.
 
-        A query of None or [] is not sent. A list repeats the parameter.
+        Args:
+            path: the path of the list below /api/v1.
+            kind: the type of the items. The items are not checked.
+            page_items: the most items of a page.
+            query: parameters of the query. None and [] are left out. A list repeats the parameter.
         """
         items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
         return items
 
     def post(self, path: str, body: object = None, key: str | None = None) -> Any:
-        """Send a POST and return the parsed answer. A None body is sent as `{}`.
+        """Send a POST request, and return the parsed answer.
 
-        A random idempotency key makes retries take effect once. With `key`, requests of other
-        processes with this key and body also take effect once.
+        A random idempotency key makes retries take effect once.
+
+        Args:
+            path: the path below /api/v1.
+            body: the JSON body. None is sent as `{}`.
+            key: an idempotency key. Requests of other processes with this key and body also take
+                effect once.
         """
         return self._mutate("POST", path, {} if body is None else body, key)
 
     def patch(self, path: str, body: object) -> Any:
-        """Send a PATCH with a random idempotency key, and return the parsed answer."""
+        """Send a PATCH request with a random idempotency key, and return the parsed answer.
+
+        Args:
+            path: the path below /api/v1.
+            body: the JSON body.
+        """
         return self._mutate("PATCH", path, body)
 
     def put(self, path: str, body: object) -> Any:
-        """Send a PUT with a random idempotency key, and return the parsed answer."""
+        """Send a PUT request with a random idempotency key, and return the parsed answer.
+
+        Args:
+            path: the path below /api/v1.
+            body: the JSON body.
+        """
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str, **query: object) -> Any:
-        """Send a DELETE with a random idempotency key, and return the parsed answer.
+        """Send a DELETE request with a random idempotency key, and return the parsed answer.
 
-        A query of None or [] is not sent. A list repeats the parameter.
+        Args:
+            path: the path below /api/v1.
+            query: parameters of the query. None and [] are left out. A list repeats the parameter.
         """
         return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 

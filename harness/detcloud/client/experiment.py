@@ -120,8 +120,7 @@ class ExperimentHandle(Resource):
     def config(self) -> dict[str, Any]:
         """The configuration with every default. Secrets are masked.
 
-        A handle from a list has no configuration. Such a handle first reads all fields from the
-        cluster again.
+        A handle from a list first reads all fields from the cluster again.
         """
         self._load_config()
         config: dict[str, Any] = self.data["config"]
@@ -233,6 +232,8 @@ class ExperimentHandle(Resource):
         `preview_collection` lists these checkpoints.
 
         Args:
+            name: the new name.
+            description: the new description.
             labels: the new labels, which replace all present labels.
             max_slots: the most slots at a time; None removes the limit.
             max_cost: the most dollars to spend; None removes the limit.
@@ -256,8 +257,11 @@ class ExperimentHandle(Resource):
         self.data = self._client.patch(self._path(), body)
 
     def move(self, workspace: str, project: str) -> None:
-        """Move the experiment to another project. Names of new workspaces and projects are
-        accepted.
+        """Move the experiment to another project. New names are accepted.
+
+        Args:
+            workspace: the name of the workspace.
+            project: the name of the project.
         """
         body = {"workspace": workspace, "project": project}
         self.data = self._client.patch(self._path(), body)
@@ -265,9 +269,10 @@ class ExperimentHandle(Resource):
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replace all metadata of the experiment: at most 30 values and 4 KiB as JSON.
+        """Replace all metadata of the experiment.
 
         Args:
+            metadata: JSON data, at most 30 values and 4 KiB.
             expected_revision: the `revision` of the experiment that the change is based on. None
                 replaces the metadata whatever has changed since.
 
@@ -295,9 +300,12 @@ class ExperimentHandle(Resource):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> CollectionPreview:
-        """Return the checkpoints that other `save_...` settings would delete, without deleting any.
+        """Return the checkpoints that other settings would delete, without deleting any.
 
-        None stands for the experiment's present setting.
+        Args:
+            save_experiment_best: as for `set`. None for the present setting.
+            save_trial_best: as for `set`. None for the present setting.
+            save_trial_latest: as for `set`. None for the present setting.
         """
         preview: CollectionPreview = self._client.get(
             self._path("checkpoint-gc"),
@@ -348,8 +356,7 @@ class ExperimentHandle(Resource):
         return metrics
 
     def rungs(self, trials_max: int | None = None) -> Rungs:
-        """Return the brackets of the search with the rungs, or the rounds of population-based
-        training.
+        """Return the brackets of the search, or the rounds of population-based training.
 
         Other searchers have no brackets.
 
@@ -436,7 +443,9 @@ class ExperimentHandle(Resource):
     ) -> Path:
         """Download the model code, unpack the code into a new folder, and return the folder.
 
-        `on_progress` is called with the bytes received and 0, because the total is not known.
+        Args:
+            destination: a path that does not exist yet.
+            on_progress: called with the bytes received and 0, because the total is not known.
 
         Raises:
             DetcloudError: the folder exists or cannot be written, the archive is unsafe, or its

@@ -62,10 +62,11 @@ class Trial(TrialHandle):
 
         The trial does not resume from the checkpoint, and no `save_*` setting counts or deletes it.
         Deleting the experiment deletes the checkpoint. A repeated call sends only the files that
-        are missing. If the trial already has a checkpoint with this content, return that
-        checkpoint.
+        are missing. If the trial already has a checkpoint with this content, that checkpoint is
+        returned.
 
         Args:
+            directory: the folder.
             metadata: values that are added to those of the folder's `metadata.json` and replace
                 them.
             steps_completed: None for the value in `metadata.json`, or 0.
@@ -175,9 +176,10 @@ class Experiment(ExperimentHandle):
         metadata: Mapping[str, object] | Sequence[str] | None = None,
         states: Sequence[str] = (),
     ) -> Iterator[Trial]:
-        """Return an iterator over the first `limit` trials, or all trials, by trial number.
+        """Return an iterator over the trials, by trial number.
 
         Args:
+            limit: the most trials; None for all.
             metadata: only trials whose code has set these values, by path, such as
                 `{"data.version": 3}` or `["data.version=3"]`.
             states: only trials in one of these states: conditions such as `failed`, or stored
@@ -213,7 +215,8 @@ class Experiment(ExperimentHandle):
     def curves(self, on_trial: Callable[[int], None] = lambda read: None) -> RecordedCurves:
         """Read every trial's validations and speed, for `detcloud simulate --curves`.
 
-        `on_trial` is called after each trial with the number of trials read so far.
+        Args:
+            on_trial: called after each trial with the number of trials read so far.
         """
         return read_curves(self.trials(), self.metric, on_trial)
 

@@ -7,7 +7,7 @@ from typing import TypedDict
 from detcloud.client.resource import Field, Resource, path_segment
 
 
-class Place(TypedDict):
+class QueuePlace(TypedDict):
     """A place in the queue of a priority pool."""
 
     priority: int
@@ -29,7 +29,7 @@ class JobChange(TypedDict, total=False):
     """The job of the same pool to move ahead of, named like `job_id`."""
     behind_of: str
     """The job of the same pool to move behind, named like `job_id`."""
-    place: Place
+    place: QueuePlace
     """The place to return to, in a priority pool."""
     revision: str
     """The `revision` that the job must have. The change is refused if somebody has changed the job
@@ -42,8 +42,8 @@ class JobChange(TypedDict, total=False):
 class Job(Resource):
     """An experiment that has slots or waits for slots.
 
-    The fields are those of the cluster's latest answer. A method that changes the job also updates
-    the fields.
+    The fields are those of the cluster's latest answer to this handle. A method that changes the
+    job also updates the fields.
     """
 
     job_id = Field[str]("The UUID; any unique beginning of the UUID names the job.")
@@ -100,9 +100,12 @@ class Job(Resource):
         return f"Job({self.job_id!r})"
 
     def set_priority(self, priority: int) -> None:
-        """Change the priority in a priority pool: 1 (first) to 99.
+        """Change the priority in a priority pool.
 
         Among jobs of equal priority, the position is by time of submission, even after a move.
+
+        Args:
+            priority: 1 (first) to 99.
         """
         self.change({"priority": priority})
 
@@ -114,6 +117,9 @@ class Job(Resource):
         """Move the job to another pool, and update this handle.
 
         Running trials store a checkpoint, stop, and wait for slots of the new pool.
+
+        Args:
+            resource_pool: the name of the pool.
         """
         self.change({"resource_pool": resource_pool})
 
@@ -121,6 +127,9 @@ class Job(Resource):
         """Move the job directly before another job of the pool, with that job's priority.
 
         Unless the caller is an admin, both jobs must be the caller's own.
+
+        Args:
+            job: the other job, or its UUID.
         """
         self.change({"ahead_of": job.job_id if isinstance(job, Job) else job})
 
@@ -128,6 +137,9 @@ class Job(Resource):
         """Move the job directly behind another job of the pool, with that job's priority.
 
         Unless the caller is an admin, both jobs must be the caller's own.
+
+        Args:
+            job: the other job, or its UUID.
         """
         self.change({"behind_of": job.job_id if isinstance(job, Job) else job})
 

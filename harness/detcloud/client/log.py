@@ -35,8 +35,8 @@ class LogFilter:
 class LogCursor:
     """A position in a trial's log, from which each `read` continues.
 
-    The position moves by pages of at most PAGE_LINES lines. `complete` becomes True when the last
-    page has been read and the log cannot grow.
+    The position moves by pages. `complete` becomes True when the last page has been read and the
+    log cannot grow.
     """
 
     def __init__(self, client: Requester, trial_id: int, line_filter: LogFilter) -> None:
@@ -53,19 +53,19 @@ class LogCursor:
 
         The position moves past a page, and `complete` is set, before the page's lines are yielded.
         If the caller stops the iteration within a page, later calls do not yield the page's other
-        lines. Raises ApiError and Unreachable; the position is then after the last page that was
-        read.
+        lines. After an error, the position is after the last page that was read.
         """
         for page in self._read_pages():
             yield from page
 
     def read_last(self, count: int) -> Iterator[LogLine]:
-        """Yield the last `count` lines, and move the position to the present end of the log.
+        """Yield the last lines, and move the position to the present end of the log.
 
-        Lines before this position are not counted. The first pass keeps only positions of pages, so
-        that memory does not grow with the log. The last pages are read twice. Raises ApiError and
-        Unreachable. If the caller stops the iteration, later calls do not yield the other lines of
-        the page that was being read.
+        Lines before this position are not counted. If the caller stops the iteration, later calls
+        do not yield the other lines of the page that was being read.
+
+        Args:
+            count: the number of lines.
         """
         # The position before each of the last pages, and the page's number of lines.
         pages = deque([(self._place, 0)])

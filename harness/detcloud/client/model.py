@@ -51,10 +51,14 @@ class ModelVersion(Resource):
         self.data = self._client.get(version_path(self.model, self.number))
 
     def set(self, **fields: Any) -> None:
-        """Change `name`, `comment`, `notes`, `labels` or `metadata`, and update this handle.
+        """Change fields of the version, and update this handle. Other fields stay as they are.
 
-        Fields that are not given stay as they are. With `revision`, an ApiError (`conflict`) is
-        raised if the version has another revision.
+        Args:
+            fields: any of `name`, `comment`, `notes`, `labels` and `metadata`, and `revision` for
+                the revision that the change is based on.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, if the version has another `revision`.
         """
         self.data = self._client.patch(version_path(self.model, self.number), fields)
 
@@ -71,11 +75,15 @@ class ModelVersion(Resource):
     def export(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
     ) -> dict[str, Any]:
-        """Write the checkpoint, code, configuration and a manifest to a new or empty folder.
+        """Write the checkpoint, code, configuration and a manifest to a folder, and return the
+        manifest.
 
-        Return the manifest. Its `load` is the Python code that loads the checkpoint from that
-        folder, or None if only the code that stored the checkpoint can load it. `on_progress` is
-        called with the bytes of the checkpoint received and the total bytes.
+        `load` in the manifest is the Python code that loads the checkpoint from that folder, or
+        None if only the code that stored the checkpoint can load it.
+
+        Args:
+            destination: a new or empty folder.
+            on_progress: called with the bytes of the checkpoint received and the total bytes.
 
         Raises:
             DetcloudError: the folder is not empty or cannot be written, or a download does not
@@ -111,11 +119,16 @@ class Model(Resource):
         self.data = self._client.get(model_path(self.name))
 
     def set(self, **fields: Any) -> None:
-        """Change `description`, `notes`, `labels`, `metadata`, `workspace` or `archived`.
+        """Change fields of the model, and update this handle. Other fields stay as they are.
 
-        This handle is updated. Fields that are not given stay as they are. An archived model
-        accepts only `archived=False`. With `revision`, an ApiError (`conflict`) is raised if the
-        model has another revision.
+        An archived model accepts only `archived=False`.
+
+        Args:
+            fields: any of `description`, `notes`, `labels`, `metadata`, `workspace` and `archived`,
+                and `revision` for the revision that the change is based on.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, if the model has another `revision`.
         """
         self.data = self._client.patch(model_path(self.name), fields)
 

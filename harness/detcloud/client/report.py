@@ -39,12 +39,18 @@ class Report(Resource):
     ) -> None:
         """Change the text, the title or the sharing, and update this handle.
 
-        Values that are None stay as they are in this handle.
+        A value that is None stays as it is in this handle.
 
         Args:
+            text: the Markdown.
+            title: the title: 1 to 200 printable characters.
+            sharing: `private`, `read` or `edit`.
             revision: the revision that the change is based on, by default the revision of this
-                handle. If the report has another revision, an ApiError (`conflict`) is raised, and
-                its message names the user who changed the report.
+                handle.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, if the report has another revision. The
+                message names the user who changed the report.
         """
         body = {
             "text": self.text if text is None else text,

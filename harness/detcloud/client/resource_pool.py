@@ -40,10 +40,11 @@ class ResourcePool(Resource):
     config = Field[dict[str, Any]]("All settings, in the form of the cluster configuration file.")
 
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
-        """Replace all settings by `config`, or without `config` change only the `overrides`.
+        """Change the pool's settings, and update this handle. Admins only.
 
-        This handle is updated. `overrides` are changes as `a.b=value`, with values in YAML. Admins
-        only.
+        Args:
+            config: all settings, which replace the present settings. None for the present settings.
+            overrides: changes of the settings as `a.b=value`, with values in YAML.
 
         Raises:
             DetcloudError: the mapping is no plain JSON.
@@ -67,7 +68,8 @@ class ResourcePool(Resource):
     def replacements(self, days: int = 30) -> ReplacementSums:
         """Return the time in which trials of the pool did not train after a loss of slots.
 
-        The sums cover the replacements that ended in the last `days`, at most 90.
+        Args:
+            days: the sums cover the replacements that ended in so many days, at most 90.
         """
         sums: ReplacementSums = self._client.get(f"{pool_path(self.name)}/replacements", days=days)
         return sums

@@ -103,12 +103,13 @@ class TrialHandle(Resource):
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replace all metadata of the trial: at most 16 KiB as JSON.
+        """Replace all metadata of the trial.
 
         A top-level key that a user has set, changed or removed keeps that state, whatever the
         trial's code sets later. Other keys remain the code's.
 
         Args:
+            metadata: JSON data of at most 16 KiB.
             expected_revision: the `metadata_revision` that the change is based on. None replaces
                 the metadata whatever has changed since.
 
@@ -202,8 +203,11 @@ class TrialHandle(Resource):
     ) -> Iterator[str]:
         """Yield pieces of the log's text in order, from the beginning.
 
-        Without `follow`, stop at the present end of the log. With `follow`, wait for more until the
-        log is complete, with a pause of `polling_seconds` by `sleep` between two requests.
+        Args:
+            follow: whether to wait for more until the log is complete. Otherwise stop at the
+                present end.
+            polling_seconds: the pause between two requests with `follow`.
+            sleep: the function that pauses.
         """
         offset = 0
         while True:
@@ -226,10 +230,14 @@ class TrialHandle(Resource):
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[LogLine]:
-        """Return an iterator over the log's lines that match `wanted`, with time, rank and level.
+        """Return an iterator over the log's lines, with time, rank and level.
 
-        None matches all lines. Without `follow`, stop at the present end of the log. With `follow`,
-        wait for more until the log is complete, with a pause of `polling_seconds` by `sleep`.
+        Args:
+            wanted: the filter of lines; None for all lines.
+            follow: whether to wait for more until the log is complete. Otherwise stop at the
+                present end.
+            polling_seconds: the pause between two requests with `follow`.
+            sleep: the function that pauses.
         """
         pause = (lambda: sleep(polling_seconds)) if follow else None
         return read_lines(self.log_cursor(wanted), pause)

@@ -49,9 +49,9 @@ INSTEAD = {
 class Cluster:
     """A cluster, by the name `Determined` in scripts.
 
-    Methods that send a request raise detcloud.shared.http.ApiError if the cluster refuses, and
-    Unreachable without an answer. Methods `get_...` of a single object raise ApiErrors with status
-    401, 403 and 404 as UnauthenticatedException, ForbiddenException and NotFoundException.
+    Every method that sends a request raises an ApiError if the cluster refuses, and Unreachable
+    without an answer. Methods `get_...` of a single object have Determined's errors for the
+    statuses 401, 403 and 404: UnauthenticatedException, ForbiddenException and NotFoundException.
     """
 
     def __init__(
@@ -62,11 +62,18 @@ class Cluster:
         *_certificate: object,
         **_options: object,
     ) -> None:
-        """Connect to the cluster at address `master`, or by default to the commands' cluster.
+        """Connect to the cluster with the token of `detcloud token login` or DETCLOUD_TOKEN.
 
-        The token is that of `detcloud token login` or DETCLOUD_TOKEN. `user` and further arguments
-        change nothing. Raises DetcloudError in a trial, for a password, and without a cluster or
-        token.
+        Args:
+            master: the address; None for the cluster of the commands.
+            user: ignored, because the token decides.
+            password: refused: detcloud has tokens and no passwords.
+            _certificate: ignored.
+            _options: ignored.
+
+        Raises:
+            DetcloudError: the code runs in a trial, a password is given, or no cluster or token is
+                known.
         """
         _check_outside_of_trials()
         if password is not None:
@@ -292,9 +299,19 @@ def login(
     *_certificate: object,
     **_options: object,
 ) -> None:
-    """Choose the cluster for this module's functions. Arguments and errors are those of Cluster.
+    """Choose the cluster for this module's functions.
 
-    Without a call, the functions use the commands' cluster.
+    Without a call, the functions use the cluster of the commands.
+
+    Args:
+        master: as for `Determined`.
+        user: as for `Determined`.
+        password: as for `Determined`.
+        _certificate: ignored.
+        _options: ignored.
+
+    Raises:
+        DetcloudError: as for `Determined`.
     """
     global _cluster
     _cluster = Cluster(master, user, password)

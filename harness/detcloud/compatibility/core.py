@@ -39,9 +39,9 @@ class NoChief(DetcloudError, AssertionError):
 class DistributedContext(core.DistributedContext):
     """A process among several that exchange values, with or without a launcher.
 
-    Processes on a single node find each other. Raises NoChief if processes on several nodes
-    (`local_size` differs from `size`) get no `chief_ip`. `pub_port`, `pull_port`, `port_offset` and
-    `force_tcp` change nothing.
+    Processes on a single node find each other. Processes on several nodes (`local_size` differs
+    from `size`) without `chief_ip` get the error NoChief, an AssertionError. `pub_port`,
+    `pull_port`, `port_offset` and `force_tcp` change nothing.
     """
 
     def __init__(  # noqa: PLR0913 - Determined's arguments.
@@ -244,8 +244,10 @@ def init(
         preempt_mode: see `detcloud.core`.
         tensorboard_mode: see `detcloud.core`.
 
-    Raises InvalidType or InvalidValue if `checkpoint_storage` is no folder, and InvalidValue if a
-    trial with several slots has neither a launcher nor `distributed`.
+    Raises:
+        InvalidType: `checkpoint_storage` is of another type.
+        InvalidValue: `checkpoint_storage` is no folder, or a trial with several slots has neither a
+            launcher nor `distributed`.
     """
     info = get_cluster_info()
     distributed = distributed or detect_distributed()

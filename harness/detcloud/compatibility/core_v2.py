@@ -61,8 +61,13 @@ _session: _Session | None = None
 def init(**options: Any) -> None:
     """Set this module's `train`, `checkpoint`, `distributed` and so on, until `close`.
 
-    `options` are the arguments of `init_context`. An earlier context is closed first. Raises
-    DetcloudError outside of a cluster.
+    An earlier context is closed first.
+
+    Args:
+        options: the arguments of `init_context`.
+
+    Raises:
+        DetcloudError: the code runs outside of a cluster.
     """
     global _session
     close()
@@ -86,9 +91,18 @@ def init_context(
 ) -> AbstractContextManager[core.Context]:
     """Return the Core API of this trial, for a `with` block.
 
-    `config`, `defaults` and `unmanaged` are ignored with a printed notice, because the experiment
-    has a configuration. `client` is ignored, too. The other arguments are those of `core.init`.
-    Raises DetcloudError outside of a cluster.
+    Args:
+        config: ignored with a printed notice, because the experiment has a configuration.
+        defaults: ignored with a printed notice.
+        unmanaged: ignored with a printed notice.
+        client: ignored.
+        distributed: as for `core.init`.
+        checkpoint_storage: as for `core.init`.
+        preempt_mode: as for `core.init`.
+        tensorboard_mode: as for `core.init`.
+
+    Raises:
+        DetcloudError: the code runs outside of a cluster.
     """
     if get_cluster_info() is None:
         raise DetcloudError(
@@ -109,7 +123,16 @@ def init_context(
 
 
 def alert(title: str = "", description: str = "", level: str = "info") -> None:
-    """Write an alert to the trial's log. Raises DetcloudError before `init`."""
+    """Write an alert to the trial's log.
+
+    Args:
+        title: the title.
+        description: the text after the title.
+        level: the severity, such as `warn`.
+
+    Raises:
+        DetcloudError: `init` was not called before.
+    """
     if _session is None:
         raise DetcloudError("core_v2.alert was called before core_v2.init")
     _session.context.alert(title, description, level)

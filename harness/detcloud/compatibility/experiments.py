@@ -91,9 +91,8 @@ class Trial(Handle):
     def summary_metrics(self) -> dict[str, Any]:
         """The summaries of numeric metrics as a dict by group and name.
 
-        A summary has `count`, `last`, `max`, `min`, `mean`, `sum` and `type`. The groups `training`
-        and `validation` have Determined's names `avg_metrics` and `validation_metrics`. Each access
-        reads the values from the cluster.
+        A summary has `count`, `last`, `max`, `min`, `mean`, `sum` and `type`. Two groups are named
+        `avg_metrics` and `validation_metrics`. Each access reads the cluster.
         """
         summary: dict[str, Any] = {}
         for one in self._found.metric_summaries():

@@ -45,10 +45,25 @@ from detcloud.storage import CheckpointStore, KeyExists
 class CheckpointContext:
     """Stores and restores the checkpoints of a trial.
 
-    On a cluster, a UUID must name the checkpoint from which the run began, or one that the run
-    stored. A CheckpointReference may name any checkpoint. If checkpoint storage is disabled, new
-    checkpoints are discarded with a warning in the log, and reading a checkpoint raises
+    On a cluster, a UUID must name the checkpoint from which the run began, or a checkpoint that the
+    run stored. A CheckpointReference may name any checkpoint. If checkpoint storage is disabled,
+    new checkpoints are discarded with a warning in the log, and reading a checkpoint raises
     DetcloudError.
+
+    **Background.** Only one checkpoint is stored at a time. With `asynchronous=True`, a thread
+    stores the files. The next checkpoint, `operation.complete`, `wait` and the end of `core.init`
+    wait for the thread. An error of the thread is raised by the next call that stores, reports or
+    waits.
+
+    **Shards.** With `shard=True`, every rank calls `store_path` or `upload`, and the files and
+    metadata of all ranks become one checkpoint. Equal files with one name are stored once.
+    Different files or metadata with one name are an error on every rank, as is a failing rank. For
+    a sharded model, call `torch.distributed.checkpoint.save(state, checkpoint_id=folder)` in the
+    block of every rank, and `load(state, checkpoint_id=folder)` in the block of `restore_path`.
+
+    **Files.** Links to files are stored as the files themselves. Other links, special files, and
+    names with control characters, broken Unicode or parts of more than 255 bytes are errors. Empty
+    folders are not stored.
     """
 
     def __init__(
@@ -98,22 +113,21 @@ class CheckpointContext:
     ) -> Iterator[tuple[Path, str]]:
         """Yield an empty folder and the new checkpoint's UUID; store the files at the block's end.
 
-        `metadata` is plain JSON data. On a cluster it must contain `steps_completed`, the number of
-        completed batches. Without `shard` only the chief may call this. With `shard` every rank
-        calls this and fills its own folder; files and metadata of all ranks become one checkpoint.
+        If the block raises, nothing is stored. Without `shard`, only the chief may call this. First
+        wait for an earlier background checkpoint, and raise its error. If storage is disabled,
+        print a warning and store nothing. After an error, earlier checkpoints stay valid.
 
-        First wait for an earlier background checkpoint, and raise its error. The start and the end
-        of storing are reported. If storage is disabled, print a warning and store nothing.
+        Args:
+            metadata: JSON data. On a cluster, it must contain `steps_completed`, the number of
+                batches since the trial's start.
+            shard: whether the files of all ranks form one checkpoint.
+            asynchronous: whether a thread stores the files after the block.
 
-        With `asynchronous`, a thread stores the files after the block. The next call that stores,
-        reports or waits, or the end of `core.init`, then raises an error of the save. Saves run one
-        at a time. `operation.complete` waits for the save. If the block raises, nothing is stored.
-
-        Raises InvalidCall on a rank that may not store, and InvalidValue for invalid
-        `steps_completed` or too large metadata. Raises DetcloudError for metadata that is no JSON,
-        and if storing or a report fails, with `shard` on every rank. With `shard`, equal files of
-        one name are stored once; different files or metadata of one name raise InvalidCall on every
-        rank. Earlier checkpoints stay valid.
+        Raises:
+            InvalidCall: this rank may not store, or ranks have different files or metadata of one
+                name.
+            InvalidValue: `steps_completed` is invalid, or the metadata is too large.
+            DetcloudError: the metadata is no JSON, or storing or a report fails.
         """
         self.wait()
         if shard and self._distributed.size > 1:
@@ -158,7 +172,8 @@ class CheckpointContext:
     def wait(self) -> None:
         """Wait for the checkpoint that is stored in the background, if any.
 
-        Raise the error of a failed background checkpoint, once.
+        Raises:
+            DetcloudError: the background checkpoint failed. The error is raised once.
         """
         self.saves.wait()
 
@@ -185,28 +200,31 @@ class CheckpointContext:
         asynchronous: bool = False,
         growing: Selector | None = None,
     ) -> str:
-        """Store the files of `directory` as a checkpoint and return the checkpoint's UUID.
+        """Store the files of an existing folder as a checkpoint, and return the checkpoint's UUID.
 
-        Store all files, or only those that `selector` accepts by relative path. Links count as
-        their targets. `metadata` is plain JSON data; on a cluster it must contain
-        `steps_completed`, the number of completed batches. Without `shard` only the chief may call
-        this. With `shard` every rank calls this, and all files and metadata become one checkpoint.
-        A rank without files of a sharded checkpoint passes None as `directory`.
+        Without `shard`, only the chief may call this. First wait for an earlier background
+        checkpoint, and raise its error. If storage is disabled, print a warning and store nothing.
 
-        First wait for an earlier background checkpoint, and raise its error. The start and the end
-        of storing are reported. If storage is disabled, print a warning and store nothing.
+        With `asynchronous`, the folder's files may be deleted or replaced after the return. A file
+        that is modified in place fails the checkpoint, unless `growing` accepts the file.
 
-        With `asynchronous`, a thread stores the files. The next call that stores, reports or waits,
-        or the end of `core.init`, then raises an error of the save. Files may be deleted or
-        replaced after the return. A file that is modified in place fails the checkpoint, unless
-        `growing` accepts the file, such as a log: it is then copied.
+        Args:
+            directory: the folder. None on a rank without files of a sharded checkpoint.
+            metadata: JSON data. On a cluster, it must contain `steps_completed`, the number of
+                batches since the trial's start.
+            shard: whether the files of all ranks form one checkpoint.
+            selector: returns for a file's relative path whether the file is stored. None: all
+                files.
+            asynchronous: whether a thread stores the files.
+            growing: returns True for the relative paths of files that grow during an upload, such
+                as logs. These files are copied first.
 
-        Raises InvalidCall on a rank that may not store, and if `directory` is None without `shard`,
-        with a `selector`, or on all ranks. Raises InvalidValue for invalid `steps_completed` or too
-        large metadata. Raises DetcloudError if `directory` is no directory or contains a special
-        file, for metadata that is no JSON, and if storing or a report fails, with `shard` on every
-        rank. With `shard`, equal files of one name are stored once; different files or metadata of
-        one name raise InvalidCall on every rank.
+        Raises:
+            InvalidCall: this rank may not store; `directory` is None without `shard`, with a
+                `selector`, or on all ranks; or ranks have different files or metadata of one name.
+            InvalidValue: `steps_completed` is invalid, or the metadata is too large.
+            DetcloudError: `directory` is no folder or contains a special file, the metadata is no
+                JSON, or storing or a report fails.
         """
         if directory is None and selector is not None:
             raise InvalidCall("upload got a selector and no directory to select from")
@@ -244,18 +262,24 @@ class CheckpointContext:
     ) -> Iterator[Path]:
         """Yield a folder with a checkpoint's verified files; delete the folder at the block's end.
 
-        Fetch all files, or only those that `selector` accepts by name. By default every rank of a
-        node must call this. The node's first rank then fetches the files that any of them selects,
-        and deletes the folder after all have left the block. With `NoSharedDownload` each rank has
-        its own folder.
-
-        First wait for a background save of this checkpoint, and raise its error. Raises
-        DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if the store
-        fails, and CheckpointDamaged if files are missing or differ. On ranks that wait for the
-        first rank, every failure is a DetcloudError. Raises errors of the own `selector`.
+        By default every rank of a node must call this. The node's first rank then fetches the files
+        that any of these ranks selects, and deletes the folder after all have left the block. First
+        wait for a background save of this checkpoint, and raise its error.
 
         Damage of the run's first checkpoint is also reported. An exception that leaves the block on
         the chief is printed and reported as a load failure, if the run began from this checkpoint.
+
+        Args:
+            checkpoint: a UUID, or a reference such as `context.info.latest_checkpoint`.
+            download_mode: `NoSharedDownload` gives each rank a folder of its own.
+            selector: returns for a file's name whether the file is fetched. None: all files.
+
+        Raises:
+            DetcloudError: the checkpoint is unknown or storage is disabled. On ranks that wait for
+                the first rank of a node, every failure is a DetcloudError.
+            StorageError: the store fails.
+            CheckpointDamaged: files are missing or differ. Let this error end the script: the next
+                run starts from an earlier checkpoint.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -284,18 +308,24 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copy a checkpoint's files into `directory`, and verify the copies.
+        """Copy a checkpoint's files into a folder, and verify the copies.
 
-        Copy all files, or only those that `selector` accepts by name. Existing files of the same
-        names are replaced. By default every rank of a node must call this. The node's first rank
-        then copies the files that any of them selects, into its own `directory`. With
-        `NoSharedDownload` each rank copies for itself. A running background save of this checkpoint
-        ends first, and its error is raised.
-
-        Raises DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if
-        the store fails, and CheckpointDamaged if files are missing or differ. On ranks that wait
-        for the first rank, every failure is a DetcloudError. Raises errors of the own `selector`.
+        Existing files of the same names are replaced. By default every rank of a node must call
+        this. The node's first rank then copies the files that any of these ranks selects, into its
+        own `directory`. First wait for a background save of this checkpoint, and raise its error.
         Damage of the run's first checkpoint is also reported.
+
+        Args:
+            checkpoint: a UUID, or a reference such as `context.info.latest_checkpoint`.
+            directory: the folder for the copies.
+            download_mode: with `NoSharedDownload`, each rank copies for itself.
+            selector: returns for a file's name whether the file is copied. None: all files.
+
+        Raises:
+            DetcloudError: the checkpoint is unknown or storage is disabled. On ranks that wait for
+                the first rank of a node, every failure is a DetcloudError.
+            StorageError: the store fails.
+            CheckpointDamaged: files are missing or differ.
         """
         ranks = sharing_ranks(self._distributed, download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -308,9 +338,16 @@ class CheckpointContext:
     def delete(self, checkpoint: str | CheckpointReference) -> None:
         """Delete a checkpoint's files without a cluster. An unknown checkpoint is no error.
 
-        Wait for a running save of the checkpoint first. Raises StorageError if the store fails.
-        Raises DetcloudError on a cluster, where `checkpoint_storage.save_*` and `detcloud
-        checkpoint delete` decide, so that the cluster's record is deleted too.
+        First wait for a running save of the checkpoint. On a cluster, the settings
+        `checkpoint_storage.save_*` and `detcloud checkpoint delete` decide about deletions, so that
+        the cluster's record is deleted too.
+
+        Args:
+            checkpoint: a UUID or a reference.
+
+        Raises:
+            DetcloudError: the code runs on a cluster.
+            StorageError: the store fails.
         """
         self._await_save(checkpoint)
         reference = self._catalog.resolve(checkpoint)
@@ -356,10 +393,16 @@ class CheckpointContext:
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
         """Return the metadata of a checkpoint, from the manifest in the store.
 
-        First wait for a background save of this checkpoint, and raise its error. Raises
-        DetcloudError if the checkpoint is unknown or storage is disabled, StorageError if the store
-        fails, and CheckpointDamaged if the manifest is missing or damaged. Damage of the run's
-        first checkpoint is also reported.
+        First wait for a background save of this checkpoint, and raise its error. Damage of the
+        run's first checkpoint is also reported.
+
+        Args:
+            checkpoint: a UUID, or a reference such as `context.info.latest_checkpoint`.
+
+        Raises:
+            DetcloudError: the checkpoint is unknown or storage is disabled.
+            StorageError: the store fails.
+            CheckpointDamaged: the manifest is missing or damaged.
         """
         with self._open_reader(checkpoint) as reader:
             metadata: dict[str, Any] = reader.read_manifest()["metadata"]

@@ -26,9 +26,13 @@ class AlertLevel(Enum):
     """The severity of an alert."""
 
     DEBUG = "debug"
+    """A detail for the search for an error."""
     INFO = "info"
+    """An event without a fault."""
     WARN = "warn"
+    """A fault that the training survives."""
     ERROR = "error"
+    """A fault that makes the results worthless."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,15 @@ class Context:
         description: str | None = "",
         level: AlertLevel | str | None = AlertLevel.INFO,
     ) -> None:
-        """Print an alert to the trial's log on stderr. The cluster does not forward alerts.
+        """Print an alert to the trial's log on stderr. Nobody is notified.
 
-        An empty or missing `title` or `description` is left out. A `level` of None means INFO.
-        Raises InvalidValue for an unknown level.
+        Args:
+            title: the title. An empty or missing title is left out.
+            description: the text after the title. An empty or missing description is left out.
+            level: the severity, as a member of `AlertLevel` or its value. None means INFO.
+
+        Raises:
+            InvalidValue: the level is unknown.
         """
         try:
             level = AlertLevel(level or AlertLevel.INFO)
@@ -95,17 +104,19 @@ class Context:
         print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
     def plan_last_save(self, *, is_saved: bool = False) -> Choice:
-        """Return whether to save before leaving: SAVE, or without time for a save FINISH or KEEP.
+        """Return the action of a trial that must stop: save, finish the running upload, or leave.
 
-        After SAVE, the caller stores a checkpoint. After FINISH or KEEP, the caller leaves without
-        a new save; after FINISH, the caller first waits for the running save. On KEEP, this call
-        abandons the running save: nobody waits for its end.
+        Call this after `should_preempt` has returned True. Without an interruption notice the
+        choice is SAVE. A notice has a deadline, at which the process is killed or the machine ends.
+        With a notice, the choice is printed with its reason. With several processes, call this on
+        the chief and broadcast the choice.
 
-        Without a notice, return SAVE. A notice is a request to stop with a deadline, at which the
-        process is killed or the machine ends. With a notice, print the choice. With several
-        processes, call this on the chief and broadcast the choice.
+        After FINISH, call `context.checkpoint.wait()` and leave. On KEEP, this call abandons the
+        running upload: nobody waits for its end.
 
-        `is_saved`: the latest checkpoint, stored or being stored, contains all of the work.
+        Args:
+            is_saved: whether the latest checkpoint, stored or being stored, contains all of the
+                work.
         """
         notice, saves = self.preempt.notice, self.checkpoint.saves
         if notice is None or notice.deadline_ms is None:

@@ -39,16 +39,11 @@ class NoLauncher(DetcloudError, KeyError):
 
 
 class DistributedContext:
-    """A process of a trial with `size` processes, rank `local_rank` of `local_size` on node
-    `cross_rank`.
+    """A process of a trial, and the exchange of values between the trial's processes.
 
-    With `chief_ip`, the address of the first node, the processes exchange values over sockets. The
-    constructor then returns after all processes have created their contexts. Raises DetcloudError
-    if a process does not connect within 10 minutes. A single process needs no `chief_ip`. Several
+    With `chief_ip`, the processes exchange values over sockets. The constructor then returns after
+    all processes have created their contexts. A single process needs no `chief_ip`. Several
     processes without `chief_ip` cannot exchange values: `gather` and the like raise DetcloudError.
-
-    By default `cross_rank` and `cross_size` follow from equally large nodes. `pub_port` and the
-    parameters after it are ignored; they exist for scripts written for Determined.
     """
 
     def __init__(  # noqa: PLR0913 - the last four are Determined's.
@@ -67,9 +62,22 @@ class DistributedContext:
     ) -> None:
         """Connect to the trial's processes by `chief_ip`. Without `chief_ip`, open no connection.
 
-        The class describes the arguments. Return after all processes have connected. Raises
-        DetcloudError if a process does not connect within 10 minutes, two processes claim a rank,
-        or the chief cannot listen.
+        Args:
+            rank: the number of this process, from 0. Rank 0 is the chief.
+            size: the number of processes.
+            local_rank: the number of this process on its node, from 0.
+            local_size: the number of processes on this node.
+            cross_rank: the number of this node; None if all nodes have equally many processes.
+            cross_size: the number of nodes; None if all nodes have equally many processes.
+            chief_ip: the address of the first node.
+            pub_port: ignored, as are the next three; they exist for scripts written for Determined.
+            pull_port: ignored.
+            port_offset: ignored.
+            force_tcp: ignored.
+
+        Raises:
+            DetcloudError: a process does not connect within 10 minutes, two processes claim a rank,
+                or the chief cannot listen.
         """
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
@@ -84,15 +92,18 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Return the context of a worker of torch's launcher.
+        """Return the context of a worker of torch's launcher, after all processes have connected.
 
-        `detcloud.launch.torch_distributed` uses torch's launcher. `chief_ip` defaults to
-        MASTER_ADDR, then 127.0.0.1. `cross_rank` and `cross_size` are GROUP_RANK and
-        GROUP_WORLD_SIZE, if set. Return after all processes have connected.
+        `detcloud.launch.torch_distributed` uses torch's launcher. `cross_rank` and `cross_size` are
+        the variables GROUP_RANK and GROUP_WORLD_SIZE, if set.
 
-        Raises NoLauncher, a DetcloudError, unless RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE
-        are numbers. Raises DetcloudError if a process does not connect within 10 minutes, two
-        processes claim a rank, or the chief cannot listen.
+        Args:
+            chief_ip: the address of the first node, by default MASTER_ADDR, then 127.0.0.1.
+
+        Raises:
+            NoLauncher: RANK, WORLD_SIZE, LOCAL_RANK or LOCAL_WORLD_SIZE is no number.
+            DetcloudError: a process does not connect within 10 minutes, two processes claim a rank,
+                or the chief cannot listen.
         """
         rank, size, local_rank, local_size = _numbers(_TORCH_VARIABLES, "torch_distributed")
         chief = chief_ip or os.environ.get("MASTER_ADDR") or "127.0.0.1"
@@ -105,15 +116,17 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> DistributedContext:
-        """Return the context of a Horovod worker; `hvd` is Horovod's module after `hvd.init()`.
+        """Return the context of a Horovod worker, after all processes have connected.
 
-        Without `hvd`, read Horovod's six environment variables, from HOROVOD_RANK to
-        HOROVOD_CROSS_SIZE. `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1. Return after all
-        processes have connected.
+        Args:
+            hvd: Horovod's module after `hvd.init()`. None for Horovod's six environment variables,
+                from HOROVOD_RANK to HOROVOD_CROSS_SIZE.
+            chief_ip: the address of the first node, by default DET_CHIEF_IP, then 127.0.0.1.
 
-        Raises NoLauncher, a DetcloudError, if a needed variable is no number. Raises DetcloudError
-        if a process does not connect within 10 minutes, two processes claim a rank, or the chief
-        cannot listen.
+        Raises:
+            NoLauncher: a needed variable is no number.
+            DetcloudError: a process does not connect within 10 minutes, two processes claim a rank,
+                or the chief cannot listen.
         """
         if hvd is not None:
             names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
@@ -126,15 +139,20 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Return the context of a worker of DeepSpeed's launcher.
+        """Return the context of a worker of DeepSpeed's launcher, after all processes have
+        connected.
 
-        Read RANK, WORLD_SIZE, LOCAL_RANK, and LOCAL_WORLD_SIZE or else LOCAL_SIZE, the size of a
-        node. `chief_ip` defaults to DET_CHIEF_IP, then MASTER_ADDR, then 127.0.0.1. Return after
-        all processes have connected.
+        The variables are RANK, WORLD_SIZE, LOCAL_RANK, and LOCAL_WORLD_SIZE or else LOCAL_SIZE, the
+        size of a node.
 
-        Raises NoLauncher, a DetcloudError, if a variable is no number. Raises DetcloudError if a
-        process does not connect within 10 minutes, two processes claim a rank, or the chief cannot
-        listen.
+        Args:
+            chief_ip: the address of the first node, by default DET_CHIEF_IP, then MASTER_ADDR, then
+                127.0.0.1.
+
+        Raises:
+            NoLauncher: a variable is no number.
+            DetcloudError: a process does not connect within 10 minutes, two processes claim a rank,
+                or the chief cannot listen.
         """
         local_size = "LOCAL_WORLD_SIZE" if os.environ.get("LOCAL_WORLD_SIZE") else "LOCAL_SIZE"
         rank, size, local_rank, local = _numbers((*_TORCH_VARIABLES[:3], local_size), "deepspeed")
@@ -150,9 +168,11 @@ class DistributedContext:
         is the only worker. The first worker's host is the `chief_ip`. Return after all workers have
         connected.
 
-        Raises DetcloudError if TensorFlow is not installed or the task is no worker, and ValueError
-        or KeyError for a malformed TF_CONFIG. Raises DetcloudError if a worker does not connect
-        within 10 minutes, two workers claim a rank, or the chief cannot listen.
+        Raises:
+            DetcloudError: TensorFlow is not installed, the task is no worker, a worker does not
+                connect within 10 minutes, two workers claim a rank, or the chief cannot listen.
+            ValueError: TF_CONFIG is no JSON.
+            KeyError: TF_CONFIG lacks a field.
         """
         try:
             strategies = importlib.import_module("tensorflow").distribute
@@ -183,11 +203,16 @@ class DistributedContext:
 
     @accept_names(stuff="value")
     def gather(self, value: Value) -> list[Value] | None:
-        """Return the values of all ranks, in the order of the ranks, on rank 0.
+        """Return the values of all ranks, in the order of the ranks, on rank 0. None on the other
+        ranks.
 
-        Return None on the other ranks. Every rank must call this. Values are pickled. A process
-        alone gets a list of its own value. Raises DetcloudError if the processes cannot exchange
-        values, or if another process has exited. Raises errors of pickling.
+        Every rank must call this. A process alone gets a list of its own value.
+
+        Args:
+            value: the value of this rank, which is pickled.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another process has exited.
         """
         return self._require_channel().gather(value)
 
@@ -195,30 +220,44 @@ class DistributedContext:
     def allgather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of the ranks, on every rank.
 
-        Every rank must call this. Values are pickled. A process alone gets a list of its own value.
-        Raises DetcloudError if the processes cannot exchange values, or if another process has
-        exited. Raises errors of pickling.
+        Every rank must call this. A process alone gets a list of its own value.
+
+        Args:
+            value: the value of this rank, which is pickled.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another process has exited.
         """
         channel = self._require_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
 
     @accept_names(stuff="value")
     def broadcast(self, value: Value) -> Value:
-        """Return rank 0's value on every rank; the argument of other ranks is ignored.
+        """Return rank 0's value on every rank.
 
-        Every rank must call this. The value is pickled. A process alone gets `value` itself. Raises
-        DetcloudError if the processes cannot exchange values, or if another process has exited.
-        Raises errors of pickling.
+        Every rank must call this. A process alone gets `value` itself.
+
+        Args:
+            value: the value, which is pickled. The argument of other ranks is ignored.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another process has exited.
         """
         return cast("Value", self._require_channel().broadcast(value))
 
     @accept_names(stuff="value")
     def gather_local(self, value: Value) -> list[Value] | None:
-        """Return the values of this node's ranks, in order, on the node's first rank.
+        """Return the values of this node's ranks, in order, on the node's first rank. None on the
+        others.
 
-        Return None on the other ranks. Every rank of the node must call this. Raises DetcloudError
-        if the processes cannot exchange values, or if another rank of the node has exited. Raises
-        errors of pickling.
+        Every rank of the node must call this.
+
+        Args:
+            value: the value of this rank, which is pickled.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another rank of the node has
+                exited.
         """
         return self._require_local_channel().gather(value)
 
@@ -226,8 +265,14 @@ class DistributedContext:
     def allgather_local(self, value: Value) -> list[Value]:
         """Return the values of this node's ranks, in order, on each rank of the node.
 
-        Every rank of the node must call this. Raises DetcloudError if the processes cannot exchange
-        values, or if another rank of the node has exited. Raises errors of pickling.
+        Every rank of the node must call this.
+
+        Args:
+            value: the value of this rank, which is pickled.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another rank of the node has
+                exited.
         """
         channel = self._require_local_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
@@ -236,8 +281,14 @@ class DistributedContext:
     def broadcast_local(self, value: Value = None) -> Value:  # type: ignore[assignment]
         """Return the value of this node's first rank on all ranks of the node.
 
-        Every rank of the node must call this. Raises DetcloudError if the processes cannot exchange
-        values, or if another rank of the node has exited. Raises errors of pickling.
+        Every rank of the node must call this.
+
+        Args:
+            value: the value, which is pickled. The argument of other ranks is ignored.
+
+        Raises:
+            DetcloudError: the processes cannot exchange values, or another rank of the node has
+                exited.
         """
         return cast("Value", self._require_local_channel().broadcast(value))
 

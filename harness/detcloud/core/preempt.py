@@ -75,13 +75,19 @@ class PreemptContext:
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Return whether the cluster asks this trial to save a checkpoint and exit.
 
-        Call this where stopping is convenient, since requests without a deadline wait for a call.
-        If it returned True and your code exits, the trial resumes later. With `auto_ack=False`,
-        call `acknowledge_preemption_signal` before the exit; otherwise the exit ends the trial.
-        After an agreement of several processes, all ranks get True at a common check.
+        The call is fast enough for every batch. Call this where stopping is convenient, since
+        requests without a deadline wait for a call. If it returned True and your code exits, the
+        trial resumes later. After an agreement of several processes, all ranks get True at a common
+        check.
 
-        Raises InvalidCall on ranks other than the chief in the mode ChiefOnly, and DetcloudError if
-        the file of directives is malformed.
+        Args:
+            auto_ack: whether True also declares that the code stops for the request. With False,
+                call `acknowledge_preemption_signal` before the exit; otherwise the exit ends the
+                trial.
+
+        Raises:
+            InvalidCall: in the mode `ChiefOnly`, the rank is not the chief.
+            DetcloudError: the file of directives is malformed.
         """
         self._note_check()
         is_wanted = (
@@ -101,11 +107,13 @@ class PreemptContext:
         """Return whether a request to stop has a deadline: an interruption notice, a kill or
         SIGTERM.
 
-        The deadline is the time at which the process is killed or the machine ends.
+        The deadline is the time at which the process is killed or the machine ends. Code that asks
+        `should_preempt` only at the end of an epoch can ask this at every batch. If this returned
+        True and your code exits, the trial resumes later.
 
-        If this returned True and your code exits, the trial resumes later. Raises InvalidCall on
-        ranks other than the chief in the mode ChiefOnly, and DetcloudError if the file of
-        directives is malformed.
+        Raises:
+            InvalidCall: in the mode `ChiefOnly`, the rank is not the chief.
+            DetcloudError: the file of directives is malformed.
         """
         self._note_check()
         if self._agreement is not None:

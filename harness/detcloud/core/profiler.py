@@ -28,9 +28,20 @@ _GIBIBYTE = 1 << 30
 
 
 class ProfilerContext:
-    """Measures this machine from `on` to `off`.
+    """Measures this machine from `on` to `off`, and reports means of the samples.
 
-    Only the first process of each node measures; the calls have no effect elsewhere.
+    Only the first process of each node measures; the calls have no effect elsewhere. The setting
+    `profiling.enabled` measures the whole run. The steps of these metrics are seconds since 1970.
+
+    | group | metrics |
+    |---|---|
+    | `cpu` | `cpu_util_simple`, the use of all processors in percent |
+    | `memory` | `memory_free`, in GiB |
+    | `gpu` | `gpu_util_0` in percent and `gpu_free_memory_0` in GiB, for each GPU |
+    | `disk` | `disk_throughput_read` and `disk_throughput_write` in bytes per second, `disk_iops` |
+    | `network` | `net_throughput_recv` and `net_throughput_sent` in bytes per second |
+
+    The group `gpu` needs the package `nvidia-ml-py`.
     """
 
     def __init__(self, report: Reporter, *, is_active: bool, proc: Path = Path("/proc")) -> None:
@@ -52,7 +63,8 @@ class ProfilerContext:
             sampling_interval: the seconds between two samples, at least 0.1.
             samples_per_report: the number of samples in each mean, an int of at least 1.
 
-        Raises InvalidValue for arguments out of range, also in processes that measure nothing.
+        Raises:
+            InvalidValue: an argument is out of range, also in processes that measure nothing.
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise InvalidValue(
@@ -75,7 +87,7 @@ class ProfilerContext:
         self._thread.start()
 
     def stop_measuring(self) -> None:
-        """Report the mean of the samples since the last `metrics` report, and end the thread.
+        """Report the mean of the samples since the last report, and end the thread.
 
         Wait for the thread. Do nothing if nothing is measured.
         """
@@ -85,7 +97,8 @@ class ProfilerContext:
             thread.join()
 
     # Determined's names.
-    on, off = start_measuring, stop_measuring
+    on = start_measuring
+    off = stop_measuring
 
     def _measure(self, interval: float, samples_per_report: int) -> None:
         """Sample every `interval` seconds and report each mean, until `stop_measuring`.

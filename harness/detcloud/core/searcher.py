@@ -38,12 +38,12 @@ class Outcome(Enum):
 
 
 class SearcherOperation:
-    """A request: train until `length` batches since the trial's start, validate, call `complete`.
+    """A request of the search: train to a length, validate, and call `complete`.
 
-    If `unit` is "epochs", `length` counts epochs, because the configuration does not define the
-    records of an epoch. `length_units` is the length in the configuration's unit. If `is_endless`,
-    ignore `length`: train as long as you like or until a preemption, and report every validation.
-    `completed` is whether `complete` was called.
+    `length` counts batches since the trial's start. If `unit` is "epochs", `length` counts epochs,
+    because the configuration does not define the records of an epoch. `length_units` is the length
+    in the configuration's unit. If `is_endless`, ignore `length`: train as long as you like or
+    until a preemption, and report every validation. `completed` is whether `complete` was called.
     """
 
     def __init__(
@@ -87,26 +87,39 @@ class SearcherOperation:
         return f"{'epoch' if self.counts_epochs else 'batch'} {self.length}"
 
     def report_progress(self, completed: float) -> None:
-        """Report that `completed` batches of `length` are done, or epochs if `unit` is "epochs".
+        """Report how much of the operation is done.
 
         The report has the share of `length`, at most 1. An endless operation reports nothing. Only
-        the chief's reports count. Raises DetcloudError if the report cannot be written.
+        the chief's reports count.
+
+        Args:
+            completed: the number of batches since the trial's start, or of epochs if `unit` is
+                "epochs".
+
+        Raises:
+            DetcloudError: the report cannot be written.
         """
         if self.is_endless:
             return
         self._report("progress", value=max(0.0, min(1.0, to_float(completed) / self.length)))
 
     def complete(self, metric: Any) -> None:
-        """Send the searcher the validation metric at `length`, once, after reporting the metrics.
+        """Send the searcher the validation metric at `length`, once.
 
-        Append a `completed` report. Wait for a background checkpoint first, and raise its error. An
-        endless operation sends nothing and ignores `metric`: the call ends the training. Custom
-        searches accept any JSON value except None, such as all metrics by name. For other searches,
-        an integer too large for a float counts as infinite.
+        Report the validation and store the checkpoint first, so that the metric can be restored.
+        The call waits for a background checkpoint. An endless operation sends nothing and ignores
+        `metric`: the call ends the training.
 
-        Raises InvalidCall on a second call. Raises InvalidValue if the metric is no number, or for
-        custom searches if the value exceeds 8 KiB. Raises DetcloudError if the value is no JSON or
-        the report cannot be written.
+        Args:
+            metric: a number. Custom searches accept any JSON value of up to 8 KiB except None, such
+                as all metrics by name. For other searches, an integer too large for a float counts
+                as infinite.
+
+        Raises:
+            InvalidCall: the operation is complete already.
+            InvalidValue: the metric is no number, or for a custom search too large.
+            DetcloudError: the value is no JSON, the report cannot be written, or the background
+                checkpoint has failed.
         """
         if self.completed:
             raise InvalidCall(f"the operation of length {self.length} was completed twice")
@@ -182,7 +195,9 @@ class SearcherMode(Enum):
     """The ranks that iterate over the operations: all ranks, or only the chief."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
+    """All ranks iterate, and get the same operations."""
     ChiefOnly = "CHIEF_ONLY"
+    """Only the chief iterates. Your code sends the lengths to the other ranks."""
 
     @classmethod
     def _missing_(cls, value: object) -> SearcherMode | None:
@@ -234,16 +249,23 @@ class SearcherContext:
     ) -> Iterator[SearcherOperation]:
         """Yield operations of growing length, until this run has nothing left to do.
 
-        Wait for each operation. Afterwards `outcome` is the reason. Without a cluster, or if the
-        configuration has no searcher.max_length, yield a single operation of `max_length`; without
-        a cluster the default is 1. All ranks must iterate alike and get the same operations, unless
-        `searcher_mode` is ChiefOnly. All errors are raised during the iteration.
+        The iteration waits for each operation. Afterwards `outcome` is the reason of the end.
+        Without a cluster, or if the configuration has no `searcher.max_length`, yield a single
+        operation of `max_length`. All ranks must iterate and get the same operations.
 
-        Raises InvalidCall if your code asks for the next operation without completing the last one
-        or being preempted. Raises InvalidCall in the mode ChiefOnly on any rank but the chief.
-        Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
-        length. Raises DetcloudError if the cluster's file of directives is malformed or another
-        process of the trial has exited. Raises ValueError for an unknown mode.
+        Args:
+            max_length: the length if the configuration defines none. Without a cluster, the default
+                is 1.
+            searcher_mode: with `ChiefOnly`, only the chief iterates.
+
+        Raises:
+            InvalidCall: the code asks for the next operation without completing the last operation
+                or being preempted, or a rank other than the chief iterates in the mode `ChiefOnly`.
+            InvalidValue: on a cluster, neither the configuration nor `max_length` defines the
+                length.
+            DetcloudError: the cluster's file of directives is malformed, or another process of the
+                trial has exited.
+            ValueError: the mode is unknown.
         """
         if not self._on_cluster:
             self._current = None
@@ -297,15 +319,16 @@ class SearcherContext:
             time.sleep(POLL_SECONDS)
 
     def gives_lengths(self) -> bool:
-        """Return whether the searcher decides how long to train.
+        """Return whether the searcher decides how long to train. Otherwise the code decides.
 
         Return False without a cluster, for a search that stops trials by time, and without
-        searcher.max_length. On a cluster, wait for the first length, except for a search by time.
+        `searcher.max_length`. On a cluster, wait for the first length, except for a search by time.
         Return True as well if the search ends or a request to stop arrives before; `operations`
         then yields nothing. All ranks must call this.
 
-        The first call declares that this process reads requests to stop. Raises DetcloudError if
-        the cluster's file of directives is malformed or another process of the trial has exited.
+        Raises:
+            DetcloudError: the cluster's file of directives is malformed, or another process of the
+                trial has exited.
         """
         if not self._on_cluster or self._is_timed:
             return False

@@ -23,7 +23,9 @@ class DownloadMode(Enum):
     """The ranks that download a checkpoint: each node's first rank for the node, or every rank."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    """The first rank of each node downloads the files for all ranks of the node."""
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
+    """Each rank downloads its own files."""
 
 
 def sharing_ranks(ranks: DistributedContext, mode: DownloadMode) -> DistributedContext | None:

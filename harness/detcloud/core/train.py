@@ -32,7 +32,9 @@ class EarlyExitReason(Enum):
     """The reason why training code ends its own trial."""
 
     INVALID_HP = "INVALID_HP"
+    """The hyperparameters cannot work. Searches may draw others."""
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
+    """The code needs no more training."""
 
     @classmethod
     def _missing_(cls, value: object) -> EarlyExitReason | None:
@@ -48,7 +50,9 @@ class TensorboardMode(Enum):
     """The writer of event files: detcloud for every report, or only the training code."""
 
     AUTO = "AUTO"
+    """The chief writes every reported number as event files."""
     MANUAL = "MANUAL"
+    """Only your code writes event files."""
 
 
 class TrainContext:
@@ -96,14 +100,21 @@ class TrainContext:
         *,
         batches: int | None = None,
     ) -> None:
-        """Report metrics of the group `training`, averages over the last `batches` batches.
+        """Report metrics of the group `training`, averages over the last batches.
 
-        Only the length of `batch_metrics` is used, if `batches` is None.
+        The call returns at once, whatever the state of the cluster.
 
-        Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises InvalidValue
-        if `steps_completed` is out of range, or for a name that was just reported. Raises
-        DetcloudError for values that JSON cannot contain, and if the report cannot be written or
-        exceeds 256 KiB. Raises the error of a failed background checkpoint.
+        Args:
+            steps_completed: the number of batches since the trial's start.
+            metrics: the metrics by name. Values are numbers, strings, lists, tensors or None.
+            batch_metrics: the metrics of each batch. Only the length is used, if `batches` is None.
+            batches: the number of batches that the metrics are the averages of.
+
+        Raises:
+            InvalidType: `steps_completed` is no int, or `metrics` no dict.
+            InvalidValue: `steps_completed` is out of range, or a name was just reported.
+            DetcloudError: JSON cannot contain a value, the report exceeds 256 KiB or cannot be
+                written, or a background checkpoint has failed.
         """
         if batches is None and batch_metrics is not None:
             batches = len(batch_metrics)
@@ -112,31 +123,41 @@ class TrainContext:
 
     @accept_names(latest_batch="steps_completed")
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of the group `validation`.
+        """Report metrics of the group `validation`, which must contain the searcher's metric.
 
-        Values of type bytes are omitted with a line in the log. The searcher's metric is kept for
-        the report of a checkpoint at this batch.
+        Values of type bytes are omitted with a line in the log. The next checkpoint of this batch
+        is ranked by the searcher's metric.
 
-        Raises InvalidCall for a value of None. Raises InvalidType if `steps_completed` is no int or
-        `metrics` no dict. Raises InvalidValue if `steps_completed` is out of range, or for a name
-        that was just reported. Raises DetcloudError for values that JSON cannot contain, and if the
-        report cannot be written or exceeds 256 KiB. Raises the error of a failed background
-        checkpoint.
+        Args:
+            steps_completed: the number of batches since the trial's start.
+            metrics: the metrics by name. Values are numbers, strings, lists or tensors.
+
+        Raises:
+            InvalidCall: a value is None.
+            InvalidType: `steps_completed` is no int, or `metrics` no dict.
+            InvalidValue: `steps_completed` is out of range, or a name was just reported.
+            DetcloudError: JSON cannot contain a value, the report exceeds 256 KiB or cannot be
+                written, or a background checkpoint has failed.
         """
         self._report_group("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of a group whose name contains no dot.
+        """Report metrics of a group of your own.
 
-        `steps_completed` is the number of batches since the trial's start. Values are numbers,
-        strings, lists or tensors. Several reports of a group may share a `steps_completed` if their
-        names differ. Metrics of other ranks than the chief are stored by rank. In the AUTO mode,
-        the chief also writes the numbers as TensorBoard events.
+        Several reports of a group may share a `steps_completed` if their names differ. Metrics of
+        other ranks than the chief are stored by rank. In the mode `AUTO`, the chief also writes the
+        numbers as event files of TensorBoard.
 
-        Raises InvalidValue for an invalid group or `steps_completed`, or a name that was just
-        reported. Raises InvalidType if `steps_completed` is no int or `metrics` no dict. Raises
-        DetcloudError for values that JSON cannot contain, for a report over 256 KiB, and on a full
-        disk. Raises the error of a failed background checkpoint.
+        Args:
+            group: the name of the group, without a dot.
+            steps_completed: the number of batches since the trial's start.
+            metrics: the metrics by name. Values are numbers, strings, lists, tensors or None.
+
+        Raises:
+            InvalidValue: the group or `steps_completed` is invalid, or a name was just reported.
+            InvalidType: `steps_completed` is no int, or `metrics` no dict.
+            DetcloudError: JSON cannot contain a value, the report exceeds 256 KiB or cannot be
+                written, or a background checkpoint has failed.
         """
         if not group or "." in group:
             raise InvalidValue(f"metric group {group!r}: a name without '.' was expected")
@@ -147,13 +168,19 @@ class TrainContext:
     ) -> None:
         """Report the metrics whose names were not reported yet for this group and batch.
 
-        Frameworks log some numbers twice. Values of None and bytes are omitted. On ranks other than
-        the chief nothing is stored.
+        Use this for frameworks that log some numbers twice. Values of None and bytes are omitted.
+        On ranks other than the chief nothing is stored.
 
-        Raises InvalidValue for an invalid group or `steps_completed`, and InvalidType if
-        `steps_completed` is no int. Raises DetcloudError for values that JSON cannot contain, and
-        if the report cannot be written or exceeds 256 KiB. Raises the error of a failed background
-        checkpoint.
+        Args:
+            group: the name of the group, without a dot.
+            steps_completed: the number of batches since the trial's start.
+            metrics: the metrics by name.
+
+        Raises:
+            InvalidValue: the group or `steps_completed` is invalid.
+            InvalidType: `steps_completed` is no int.
+            DetcloudError: JSON cannot contain a value, the report exceeds 256 KiB or cannot be
+                written, or a background checkpoint has failed.
         """
         reported = self._names_reported(group, steps_completed)
         self._is_shared = True
@@ -166,11 +193,17 @@ class TrainContext:
             self.report_metrics(group, steps_completed, fresh)
 
     def report_progress(self, progress: float) -> None:
-        """Report the completed part of the trial, a number or a scalar tensor in [0, 1].
+        """Report the completed part of the trial.
 
-        Only the chief's progress counts. Every other rank prints once that its progress is ignored.
-        Raises InvalidValue for anything but a number in [0, 1], DetcloudError if the report cannot
-        be written, and the error of a failed background checkpoint.
+        Without `searcher.max_length`, this part is also the progress of the search. Only the
+        chief's progress counts. Every other rank prints once that its progress is ignored.
+
+        Args:
+            progress: a number or a scalar tensor in [0, 1].
+
+        Raises:
+            InvalidValue: `progress` is no number in [0, 1].
+            DetcloudError: the report cannot be written, or a background checkpoint has failed.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -180,9 +213,11 @@ class TrainContext:
     def get_experiment_best_validation(self) -> float | None:
         """Return the best reported value of the searcher's metric in the experiment.
 
-        The value is read from the newest directives in the trial's directory, without a call of the
-        cluster. Return None before the first value, and without a cluster. Raises DetcloudError if
-        the file of directives is malformed.
+        The cluster's newest directives have the value, so that the call sends no request. Return
+        None before the first value, and without a cluster.
+
+        Raises:
+            DetcloudError: the file of directives is malformed.
         """
         return self._read().best_validation
 
@@ -194,12 +229,18 @@ class TrainContext:
         return self._validated.get(steps_completed)
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Replace the trial's metadata by plain JSON data, and return a copy of the stored data.
+        """Replace the trial's metadata, and return a copy of the stored data.
 
         `detcloud trial describe` shows the metadata, and later runs of the trial can read it. Any
         rank may call this, but `get_metadata` of another rank does not return the new data in this
-        run. Raises DetcloudError for anything but a dict of JSON data, for more than 16 KiB, and if
-        the report cannot be written. Raises the error of a failed background checkpoint.
+        run.
+
+        Args:
+            metadata: JSON data of at most 16 KiB.
+
+        Raises:
+            DetcloudError: `metadata` is no dict of JSON data or too large, the report cannot be
+                written, or a background checkpoint has failed.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -215,9 +256,10 @@ class TrainContext:
         return self.get_metadata()
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return a copy of the trial's metadata, set by this process or an earlier run.
+        """Return a copy of the trial's metadata: the data that this process or an earlier run has
+        set.
 
-        The copy is empty by default.
+        The copy is empty if no data was set.
         """
         return copy.deepcopy(self._metadata)
 
@@ -225,9 +267,14 @@ class TrainContext:
         """Report that the code ends the trial. The code must still return.
 
         Any rank may report this for all ranks. The first reason of this process counts. A different
-        reason in a later call is only printed, but INVALID_HP replaces USER_REQUESTED_STOP. Raises
-        InvalidValue for an unknown reason, DetcloudError if the report cannot be written, and the
-        error of a failed background checkpoint.
+        reason in a later call is only printed, but INVALID_HP replaces USER_REQUESTED_STOP.
+
+        Args:
+            reason: a member of `EarlyExitReason` or its name.
+
+        Raises:
+            InvalidValue: the reason is unknown.
+            DetcloudError: the report cannot be written, or a background checkpoint has failed.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -250,9 +297,12 @@ class TrainContext:
     def get_tensorboard_path(self) -> Path:
         """Return the folder that TensorBoard shows for this trial, and create a missing folder.
 
-        The code may write event files there. In the AUTO mode the folder contains every reported
-        number, under the tag GROUP/NAME. On ranks other than the chief, return a temporary folder,
-        which is deleted at the end. Raises OSError if the folder cannot be created.
+        Your own writers may write event files to this folder. In the mode `AUTO` the folder
+        contains every reported number, under the tag GROUP/NAME. On ranks other than the chief, the
+        folder is temporary and deleted at the end.
+
+        Raises:
+            OSError: the folder cannot be created.
         """
         if self._events is None:
             if self._worker_folder is None:
@@ -268,9 +318,15 @@ class TrainContext:
     ) -> None:
         """Upload new content of the folder of `get_tensorboard_path` soon.
 
-        All of its files are uploaded periodically and at the end anyway. A checkpoint store in a
-        folder needs no upload. The arguments exist only for scripts written for Determined and are
-        ignored. Raises InvalidCall in the AUTO mode.
+        All files of the folder are uploaded periodically and at the end, also without this call. A
+        checkpoint store in a folder needs no upload.
+
+        Args:
+            selector: ignored; exists for scripts written for Determined.
+            mangler: ignored; exists for scripts written for Determined.
+
+        Raises:
+            InvalidCall: the mode is `AUTO`.
         """
         if self.tensorboard_mode is not TensorboardMode.MANUAL:
             raise InvalidCall(

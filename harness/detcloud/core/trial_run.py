@@ -41,22 +41,36 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Iterator[Context]:
-    """Yield the Core API's context, on a cluster if DETCLOUD_TRIAL_DIR is set.
+    """Connect the code of a block to its trial, and yield the Core API's context.
 
-    Without a cluster, metrics are printed and checkpoints go to `checkpoint_dir`, by default the
-    user's data folder. Only then are `hparams`, `config` and `seed` used.
+    On a cluster, DETCLOUD_TRIAL_DIR names the trial. Without this variable, metrics are printed and
+    checkpoints are stored in a folder. A worker of detcloud's launchers finds the trial's other
+    processes.
 
-    A launcher's worker detects the trial's other processes; processes that no launcher has started
-    need `distributed`. In the MANUAL `tensorboard_mode` only your code writes event files. On a
-    cluster, SIGTERM is a preemption. SIGUSR1 prints the stacks of all threads.
+    The end of the block waits for a background checkpoint and raises its error. On a cluster, the
+    end of the block reports the exit, and a thread later ends a process that other threads keep
+    alive. An InvalidHP becomes SystemExit(0): the trial ends without a restart. Other exceptions
+    leave the block unchanged and count as failures, except a SystemExit with code 0 or None.
 
-    The block's end waits for a background checkpoint and raises its error. On a cluster, the end
-    and the environment are reported, and a thread later ends a process that other threads keep
-    alive. InvalidHP becomes SystemExit(0); the trial ends without a restart. All exceptions but
-    InvalidHP pass, and count as failures unless a SystemExit has the code 0 or None.
+    On a cluster, SIGTERM is a request to stop. A handler of SIGTERM that the script sets before
+    `init` is called after the stop is noted. If this handler raises an exception and the code calls
+    `should_preempt`, the exception is raised at the end of the block, after the checkpoint. SIGUSR1
+    prints the stacks of all threads.
 
-    Raises DetcloudError if another process has this rank, or if the specification, the checkpoint
-    store or a launcher's variables are invalid. ValueError for an unknown `preempt_mode`.
+    Args:
+        hparams: the hyperparameters of a run without a cluster. A cluster has its own values.
+        config: the configuration of a run without a cluster.
+        checkpoint_dir: the folder of checkpoints without a cluster, by default a folder of the
+            user's data.
+        seed: the trial's seed without a cluster.
+        distributed: the trial's processes, if no launcher of detcloud started them.
+        preempt_mode: the ranks that may ask whether to stop.
+        tensorboard_mode: the writer of event files.
+
+    Raises:
+        DetcloudError: another process has this rank, or the specification, the checkpoint store or
+            a launcher's variables are invalid.
+        ValueError: `preempt_mode` is unknown.
     """
     print_stacks_on_sigusr1()
     directory = TrialDirectory.from_environment()

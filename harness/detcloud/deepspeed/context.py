@@ -37,15 +37,22 @@ class ModelParallelUnit:
 
 
 def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParallelUnit:
-    """Return the unit of a process that has the whole model: each rank has a share of the data."""
+    """Return the unit of a process that has the whole model: each rank has a share of the data.
+
+    Args:
+        dist_context: the trial's processes, `context.distributed`.
+    """
     return ModelParallelUnit(dist_context.rank, dist_context.size, True, True)
 
 
 def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
-    """Return the unit of a process in a pipeline with DeepSpeed's `topology`.
+    """Return the unit of a process in a pipeline.
 
     Only the first and the last stage need data, there only the processes with slice rank 0. All
     processes report metrics.
+
+    Args:
+        topology: DeepSpeed's grid: `engine.mpu` of a PipelineEngine.
     """
     stage, last = topology.get_pipe_parallel_rank(), topology.get_pipe_parallel_world_size() - 1
     takes_data = topology.get_slice_parallel_rank() == 0 and stage in (0, last)
@@ -56,11 +63,15 @@ def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
 def overwrite_deepspeed_config(
     base_ds_config: str | dict[str, Any], source_ds_dict: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return DeepSpeed's configuration with the values of `source_ds_dict`, which take precedence.
+    """Return DeepSpeed's configuration with other values. Sections are merged recursively.
 
-    `base_ds_config` is a dict, which stays unchanged, or the path of a JSON file. Sections are
-    merged recursively. Raises TypeError if the base is neither, and ValueError for invalid JSON or
-    for a file with duplicate keys.
+    Args:
+        base_ds_config: a dict, which stays unchanged, or the path of a JSON file.
+        source_ds_dict: the values that take precedence.
+
+    Raises:
+        TypeError: the base is neither a path nor a dict.
+        ValueError: the file is no JSON, or has duplicate keys.
     """
     if isinstance(base_ds_config, str):
         text = Path(base_ds_config).read_text(encoding="utf-8")
@@ -77,8 +88,8 @@ def overwrite_deepspeed_config(
 class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
     """The hyperparameters, engines and training position of a DeepSpeedTrial.
 
-    Raises DetcloudError if the configuration sets `optimizations.mixed_precision` or
-    `aggregation_frequency`, which belong to DeepSpeed's configuration.
+    `optimizations.mixed_precision` and `aggregation_frequency` of the configuration raise
+    DetcloudError, because DeepSpeed's own configuration has these settings.
     """
 
     def __init__(self, core_context: core.Context) -> None:
@@ -105,6 +116,9 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
 
         The batch sizes of the first engine count. If the first engine is a PipelineEngine, the
         context uses pipeline parallelism and the engine's topology.
+
+        Args:
+            model: an engine of `deepspeed.initialize`.
         """
         if isinstance(model, deepspeed.PipelineEngine) and not self.models:
             self.use_pipeline_parallel = True
@@ -116,7 +130,11 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
         """Declare this process's share, for models that are split by other means than DeepSpeed's
         pipeline.
 
-        Raises DetcloudError on a second call or before `wrap_model_engine`.
+        Args:
+            mpu: the share of this process.
+
+        Raises:
+            DetcloudError: this is a second call, or no engine is wrapped yet.
         """
         if self._has_own_mpu or not self.models:
             raise DetcloudError("set_mpu is called once, after wrap_model_engine")
@@ -174,10 +192,23 @@ def init(
     distributed: core.DistributedContext | None = None,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[DeepSpeedTrialContext]:
-    """Yield a trial's context. Seed the random generators and join DeepSpeed's process group first.
+    """Yield a trial's context for a `Trainer` in your own script.
 
-    With DET_MANUAL_INIT_DISTRIBUTED in the environment, the trial itself must join the group. The
-    parameters and errors are as for `detcloud.pytorch.init`.
+    First seed the random generators and join DeepSpeed's process group. With
+    DET_MANUAL_INIT_DISTRIBUTED in the environment, the trial itself must join the group. The end of
+    the block is as for `detcloud.pytorch.init`.
+
+    Args:
+        hparams: the hyperparameters, which replace those of the trial, also on a cluster. None for
+            the trial's.
+        exp_conf: the configuration of a run without a cluster.
+        checkpoint_dir: the folder of checkpoints without a cluster.
+        distributed: the trial's processes, if no launcher of detcloud started them.
+        enable_tensorboard_logging: whether reported metrics are written as event files.
+
+    Raises:
+        DetcloudError: another process has this rank, or the specification, the checkpoint store or
+            a launcher's variables are invalid.
     """
     with core.init(
         hparams=hparams,

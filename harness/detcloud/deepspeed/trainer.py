@@ -138,15 +138,21 @@ class DeepSpeedTraining(Training):
 
 
 class Trainer(pytorch.Trainer):
-    """Trains a DeepSpeedTrial. `fit` is that of a PyTorchTrial's Trainer.
-
-    Raises DetcloudError if `trial` is no DeepSpeedTrial.
-    """
+    """Trains a DeepSpeedTrial. `fit` is that of a PyTorchTrial's Trainer."""
 
     training_class = DeepSpeedTraining
     _context: DeepSpeedTrialContext
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
+        """Create the Trainer of a trial.
+
+        Args:
+            trial: the trial.
+            context: the context that the trial was created with.
+
+        Raises:
+            DetcloudError: `trial` is no DeepSpeedTrial.
+        """
         if not isinstance(trial, DeepSpeedTrial):
             raise DetcloudError(f"{trial!r:.80} is not a DeepSpeedTrial")
         super().__init__(trial, context)

@@ -30,6 +30,11 @@ class DeepSpeedTrial(pytorch.PyTorchTrial):
 
         With a pipeline, or without automatic gradient accumulation, train on all micro-batches of a
         batch.
+
+        Args:
+            dataloader_iter: the iterator over micro-batches; None in a process without data.
+            epoch_idx: the number of the epoch, from 0.
+            batch_idx: the number of the batch since the trial's start, from 0.
         """
 
     @abstractmethod
@@ -38,6 +43,10 @@ class DeepSpeedTrial(pytorch.PyTorchTrial):
     ) -> dict[str, Any]:
         """Return the metrics of the next micro-batch; with a pipeline, of all micro-batches of a
         batch.
+
+        Args:
+            dataloader_iter: the iterator over micro-batches; None in a process without data.
+            batch_idx: the number of the batch in this validation, from 0.
         """
 
     def get_batch_length(self, batch: Any) -> int:
@@ -45,9 +54,11 @@ class DeepSpeedTrial(pytorch.PyTorchTrial):
         return 1
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:
-        """Write this process's part of every engine into the folder `path`.
+        """Write this process's part of every engine. Override this together with `load`.
 
-        Override this together with `load` to store models in another way.
+        Args:
+            context: the trial's context.
+            path: the folder of the checkpoint.
         """
         for number, engine in enumerate(context.models):
             engine.save_checkpoint(str(path), tag=f"model{number}")
@@ -55,7 +66,14 @@ class DeepSpeedTrial(pytorch.PyTorchTrial):
     def load(self, context: DeepSpeedTrialContext, load_path: Path) -> None:
         """Load this process's part of every engine from the folder that `save` wrote.
 
-        After a warm start, load only the weights. Raises DetcloudError if an engine is missing.
+        After a warm start, load only the weights.
+
+        Args:
+            context: the trial's context.
+            load_path: the folder of the checkpoint.
+
+        Raises:
+            DetcloudError: an engine is missing.
         """
         for number, engine in enumerate(context.models):
             found, _ = engine.load_checkpoint(

@@ -52,7 +52,10 @@ class TrialCallback(_Callback):
         trial.
 
         The file exists until training begins. For another trial's checkpoint, return None too; the
-        callback then loads only the weights. Errors are as for `core.checkpoint.restore_path`.
+        callback then loads only the weights.
+
+        Raises:
+            DetcloudError: the checkpoint cannot be read. A CheckpointDamaged should end the script.
         """
         checkpoint = self._core.info.latest_checkpoint
         if checkpoint is None:

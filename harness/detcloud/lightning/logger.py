@@ -20,9 +20,15 @@ class DetLogger(_Logger):
     def __init__(
         self, core_context: core.Context | None = None, *, config: Any = None, client: Any = None
     ) -> None:
-        """Create a logger that reports to `core_context`.
+        """Create a logger.
 
-        Raises DetcloudError without a context, and for Determined's `config` and `client`.
+        Args:
+            core_context: the context of `core.init`.
+            config: refused; exists for scripts written for Determined.
+            client: refused; exists for scripts written for Determined.
+
+        Raises:
+            DetcloudError: the context is missing, or `config` or `client` is given.
         """
         super().__init__()
         if core_context is None or config is not None or client is not None:
@@ -41,7 +47,13 @@ class DetLogger(_Logger):
         return str(self._core.info.trial_id)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: the trial's hyperparameters are those of the configuration."""
+        """Do nothing: the trial's hyperparameters are those of the configuration.
+
+        Args:
+            params: ignored.
+            args: ignored.
+            kwargs: ignored.
+        """
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         # Lightning's count does not include the present step.

@@ -19,8 +19,12 @@ _NUMBER_KINDS = "fciub"
 def data_length(data: Any) -> int:
     """Return the number of records in a batch: the length of the first tensor, array or list.
 
-    In a dict, list or tuple of parts, the first part counts. Raises InvalidValue if the batch is
-    empty, and InvalidType if it has no tensor, array or list.
+    Args:
+        data: a tensor, array or list, or a dict, list or tuple of parts. The first part counts.
+
+    Raises:
+        InvalidValue: the batch is empty.
+        InvalidType: the batch has no tensor, array or list.
     """
     if hasattr(data, "shape") and len(data.shape):
         return len(data)

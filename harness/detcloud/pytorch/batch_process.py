@@ -42,10 +42,11 @@ class TorchBatchProcessor(ABC):
 
     @abstractmethod
     def process_batch(self, batch: Any, batch_idx: int) -> None:
-        """Process a batch.
+        """Process a batch. An exception ends the processing.
 
-        `batch_idx` is the batch's number in this process since the trial's start, from 0. An
-        exception ends the processing.
+        Args:
+            batch: a batch of the data set, not moved to the device.
+            batch_idx: the batch's number in this process since the trial's start, from 0.
         """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027 - need not be defined.
@@ -105,12 +106,18 @@ class TorchBatchProcessorContext:
         return self.core.train.get_tensorboard_path()
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics on the chief. Other processes store the metrics by rank.
+        """Report metrics on the chief. Metrics of other processes are stored by rank.
 
-        Raises InvalidValue for a group that is empty or has a dot, an invalid `steps_completed`, or
-        a name that was just reported. Raises InvalidType if `steps_completed` is no int or
-        `metrics` no dict. Raises DetcloudError for values that JSON cannot contain, and if the
-        report cannot be written or exceeds 256 KiB.
+        Args:
+            group: the name of the group, without a dot.
+            steps_completed: the number of batches since the trial's start.
+            metrics: the metrics by name.
+
+        Raises:
+            InvalidValue: the group or `steps_completed` is invalid, or a name was just reported.
+            InvalidType: `steps_completed` is no int, or `metrics` no dict.
+            DetcloudError: JSON cannot contain a value, or the report exceeds 256 KiB or cannot be
+                written.
         """
         self.core.train.report_metrics(group, steps_completed, metrics)
 
@@ -123,11 +130,16 @@ class TorchBatchProcessorContext:
     ) -> MetricReducer:
         """Report a metric that the processor collects, at the end and when the trial stops.
 
-        `reducer` is a MetricReducer, a subclass, or a function of the list of all values. Return
-        the MetricReducer, to which the processor adds values by `update(value)`. With `name`, the
-        reducer returns the metric; without `name`, a dict of metrics. `for_training` and
-        `for_validation` change nothing. Raises InvalidType for a `reducer` that is none of these,
-        and InvalidValue for a reducer wrapped twice.
+        Args:
+            reducer: a MetricReducer, a subclass of MetricReducer, or a function of the list of all
+                values. Add values with `update(value)` of the returned reducer.
+            name: the metric's name. With None, the reducer returns a dict of metrics.
+            for_training: without effect.
+            for_validation: without effect.
+
+        Raises:
+            InvalidType: `reducer` is of another kind.
+            InvalidValue: the reducer is wrapped already.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 
@@ -137,7 +149,10 @@ class TorchBatchProcessorContext:
 
         Outputs are stored next to the trial's checkpoints; the log names the folder once. If a name
         was stored before, a number is added. Links are skipped. If the block raises, nothing is
-        stored. Raises StorageError, a DetcloudError, if storing fails; files before stay stored.
+        stored. Files that were stored before an error stay stored.
+
+        Raises:
+            StorageError: storing fails.
         """
         with TemporaryDirectory(prefix="detcloud-outputs-") as folder:
             yield Path(folder)
@@ -184,12 +199,14 @@ def torch_batch_process(
 ) -> None:
     """Process a map-style data set once, with batches distributed over the trial's processes.
 
-    Store the progress in checkpoints, from which a restarted trial resumes. Report the progress and
-    the reducers' metrics to the cluster. Return after the last batch, or after a request to stop
-    the trial, with a checkpoint of the progress.
+    The progress is stored in checkpoints, from which a restarted trial resumes. The progress and
+    the reducers' metrics are reported to the cluster. Return after the last batch, or after a
+    request to stop the trial, with a checkpoint of the progress. Errors of the processor are raised
+    unchanged.
 
     Args:
         batch_processor_cls: the processor, created in each process.
+        dataset: the data set: an object with `__len__` and `__getitem__`.
         batch_size: the records of a batch, 1 by default; may be among `dataloader_kwargs`.
         max_batches: the most batches of each process. Values below 1 or above the data set's
             batches are ignored with a printed notice.
@@ -198,9 +215,10 @@ def torch_batch_process(
         dataloader_kwargs: arguments of torch's DataLoader, without samplers and shuffle.
         distributed_context: the group of processes, unless a launcher of detcloud started them.
 
-    Raises DetcloudError for a data set without a length, for invalid arguments, and for a single
-    process in a trial with several slots. Also for a checkpoint of another number of processes, and
-    if a report or checkpoint cannot be stored. Raises errors of the processor.
+    Raises:
+        DetcloudError: the data set has no length, an argument is invalid, a single process runs in
+            a trial with several slots, the checkpoint is of another number of processes, or a
+            report or checkpoint cannot be stored.
     """
     options = _checked_options(dataloader_kwargs, batch_size, checkpoint_interval)
     if not isinstance(dataset, Sized):

@@ -19,8 +19,9 @@ class PyTorchCallback:
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Called before the data loaders are built.
 
-        `first_batch_idx` is the number of trained batches, 0 if only weights are loaded.
-        `checkpoint_uuid` is the checkpoint to load, or None.
+        Args:
+            first_batch_idx: the number of trained batches; 0 if only weights are loaded.
+            checkpoint_uuid: the checkpoint to load, or None.
         """
 
     def on_trial_shutdown(self) -> None:
@@ -43,8 +44,10 @@ class PyTorchCallback:
     ) -> None:
         """Called after a training workload was reported.
 
-        `avg_metrics` are the reported metrics. `batch_metrics` has the metrics of each batch that
-        this process has trained in the workload, with NumPy arrays instead of tensors.
+        Args:
+            avg_metrics: the reported metrics.
+            batch_metrics: the metrics of each batch that this process has trained in the workload,
+                with NumPy arrays instead of tensors.
         """
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:

@@ -34,7 +34,12 @@ class CheckpointLoadContext(PyTorchTrialContext):
     def __init__(
         self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None
     ) -> None:
-        """Create the context of a trial from hyperparameters and a configuration."""
+        """Create the context of a trial.
+
+        Args:
+            hparams: the hyperparameters.
+            exp_conf: the experiment's configuration.
+        """
         spec = TrialSpec(hparams=hparams or {}, config=exp_conf or {})
         super().__init__(context_without_cluster(spec))
 
@@ -53,21 +58,23 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyTorchTrial:
-    """Create a trial with the weights of a checkpoint, from the checkpoint's files at `path`.
+    """Create a trial with the weights of a checkpoint, from a folder with the checkpoint's files.
 
     Checkpoints of Determined are read, too. Reading the state runs no code unless
-    `weights_only=False` is passed or TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set.
+    `weights_only=False` is passed or TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set. Exceptions of the
+    trial's code are raised unchanged.
 
     Args:
+        path: the folder, for example of `Checkpoint.download`.
         trial_class: the class of the trial. With None, the class is imported from the code in the
             checkpoint. That runs this code, so trust the checkpoint.
         trial_kwargs: arguments of the class after the context.
         torch_load_kwargs: arguments of torch.load.
         kwargs: arguments of torch.load, too, which replace equal names in `torch_load_kwargs`.
 
-    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial or the class cannot be
-    imported. Also if the state cannot be read, or the weights do not fit the models. Exceptions of
-    the trial's code are raised unchanged.
+    Raises:
+        DetcloudError: the files are no checkpoint of a PyTorchTrial, the class cannot be imported,
+            the state cannot be read, or the weights do not fit the models.
     """
     folder = Path(path)
     load_data = read_load_data(folder)

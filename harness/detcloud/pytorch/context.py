@@ -47,23 +47,31 @@ def init(
     aggregation_frequency: int | None = None,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[PyTorchTrialContext]:
-    """Yield the context of a trial, with seeded generators and deterministic algorithms.
+    """Yield the context of a trial for a `Trainer` in your own script.
 
-    `hparams` replaces the trial's hyperparameters unless None. The configuration `exp_conf` and
-    `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; processes
-    that no launcher has started need `distributed`. `aggregation_frequency` replaces the
-    configuration's. Without `enable_tensorboard_logging`, reported metrics are not written as event
-    files.
+    The generators are seeded, and torch uses deterministic algorithms. The processes of a launcher
+    join torch's process group, and the trial's number of threads is set in torch.
 
-    The processes join torch's process group, and the trial's number of threads is set in torch. The
-    block's end closes the context, waits for a background checkpoint and raises its error. On a
-    cluster, the end is reported. InvalidHP becomes SystemExit(0); the trial ends without a restart.
-    All exceptions but InvalidHP pass, and count as failures unless a SystemExit has the code 0 or
-    None.
+    The end of the block closes the context, waits for a background checkpoint and raises its error.
+    On a cluster, the end of the block reports the exit. An InvalidHP becomes SystemExit(0): the
+    trial ends without a restart. Other exceptions leave the block unchanged and count as failures,
+    except a SystemExit with code 0 or None.
 
-    Raises DetcloudError if another process has this rank, or for an invalid
-    `aggregation_frequency`. Also if the specification, the checkpoint store or a launcher's
-    variables are invalid. torch raises RuntimeError if a process does not join in time.
+    Args:
+        hparams: the hyperparameters, which replace those of the trial, also on a cluster. None for
+            the trial's.
+        exp_conf: the configuration of a run without a cluster.
+        checkpoint_dir: the folder of checkpoints without a cluster, by default a folder of the
+            user's data.
+        distributed: the trial's processes, if no launcher of detcloud started them.
+        aggregation_frequency: the number of batches per optimizer step. None for
+            `optimizations.aggregation_frequency` of the configuration.
+        enable_tensorboard_logging: whether reported metrics are written as event files.
+
+    Raises:
+        DetcloudError: another process has this rank, `aggregation_frequency` is invalid, or the
+            specification, the checkpoint store or a launcher's variables are invalid.
+        RuntimeError: a process does not join torch's process group in time.
     """
     with core.init(
         hparams=hparams,
@@ -92,8 +100,9 @@ def init(
 class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     """A trial's hyperparameters, wrapped objects and position in training.
 
-    `core` is the context of the Core API, `distributed` the trial's processes, `device` the device
-    of this process.
+    The trial's `__init__` receives the context. `core` is the context of the Core API,
+    `distributed` the trial's processes, `device` the device of this process, and `experimental` a
+    PyTorchExperimentalContext.
     """
 
     def __init__(
@@ -126,10 +135,15 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
         """Return a context without a cluster, to try a trial's methods in a script or notebook.
 
-        A range of a hyperparameter becomes the first value. Seed the generators, and select
-        deterministic algorithms. The context is closed when the process exits. Raises DetcloudError
-        for an invalid `optimizations.aggregation_frequency`, checkpoint store or launcher's
-        variable.
+        A range of a hyperparameter becomes the first value. The generators are seeded, and torch
+        uses deterministic algorithms. The context is closed when the process exits.
+
+        Args:
+            config: the experiment's configuration, for example `hyperparameters` and `data`.
+
+        Raises:
+            DetcloudError: `optimizations.aggregation_frequency`, the checkpoint store or a
+                launcher's variable is invalid.
         """
         hparams = first_hparams(config.get("hyperparameters") or {})
         block = init(hparams=hparams, exp_conf=config)
@@ -155,16 +169,20 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     def get_tensorboard_path(self) -> Path:
         """Return the folder of event files, and create a missing folder.
 
-        Only the chief's folder is stored with the trial. Raises OSError.
+        Only the chief's folder is stored with the trial.
+
+        Raises:
+            OSError: the folder cannot be created.
         """
         return self.core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
-        """Return torch's SummaryWriter for `get_tensorboard_path()`. Every call returns this
+        """Return torch's SummaryWriter for the folder of event files. Every call returns the same
         object.
 
-        Raises DetcloudError if the package tensorboard is not installed, and OSError if the folder
-        cannot be created.
+        Raises:
+            DetcloudError: the package tensorboard is not installed.
+            OSError: the folder cannot be created.
         """
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
@@ -183,7 +201,11 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     def to_device(self, data: Any) -> Any:
         """Return nested data with all tensors and arrays of numbers on the trial's device.
 
-        Arrays become tensors. Objects with a method `to` are moved too; other values stay.
+        Batches are moved automatically, unless `experimental.disable_auto_to_device` was called.
+
+        Args:
+            data: tensors, arrays and objects with a method `to`, also in lists, tuples and dicts.
+                Arrays become tensors. Other values stay.
         """
         return move_to_device(data, self.device)
 
@@ -217,7 +239,12 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
 
     @accept_names(to_wrap="model")
     def autocast_forward_pass(self, model: Model) -> Model:
-        """Change the model so that the forward pass runs in autocast on a GPU; return the model."""
+        """Change the model so that the forward pass runs in autocast on a GPU, and return the
+        model.
+
+        Args:
+            model: the model.
+        """
         self.precision.wrap_forward(model)
         return model
 
@@ -231,10 +258,17 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
     ) -> Any:
         """Return models and optimizers after `apex.amp.initialize` with mixed precision.
 
-        `opt_level` and `options` go to apex. From then on, `backward` and `step_optimizer` of this
-        context use apex. If not `enabled`, return both unchanged and change nothing. Raises
-        DetcloudError after `use_amp`, also if not `enabled`. Otherwise raises DetcloudError if apex
-        is not installed, and errors of apex.
+        From then on, `backward` and `step_optimizer` of this context use apex.
+
+        Args:
+            models: a model or a list of models.
+            optimizers: an optimizer or a list of optimizers.
+            enabled: with False, both are returned unchanged, and nothing changes.
+            opt_level: the level of apex, such as `O1`.
+            options: further arguments of `apex.amp.initialize`.
+
+        Raises:
+            DetcloudError: `use_amp` was called before, or apex is not installed.
         """
         if self.precision.is_automatic:
             raise DetcloudError(
@@ -245,10 +279,13 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         )
 
     def set_profiler(self, *arguments: Any, **options: Any) -> None:
-        """Profile training with torch.profiler.profile, which gets the arguments.
+        """Profile training with `torch.profiler.profile`. A later call replaces the profiler.
 
-        By default, traces are written to the folder of event files (`on_trace_ready`), which is
-        created. A later call replaces the profiler.
+        By default, traces are written to the folder of event files, which is created.
+
+        Args:
+            arguments: arguments of `torch.profiler.profile`.
+            options: keyword arguments of `torch.profiler.profile`, such as `activities`.
         """
         folder = str(self.get_tensorboard_path())
         options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
@@ -267,9 +304,14 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's.
+        """Compute the gradients of a loss. The loss is scaled if mixed precision is automatic or
+        apex's.
 
-        `gradient`, `retain_graph` and `create_graph` are those of torch.autograd.backward.
+        Args:
+            loss: the loss of a batch.
+            gradient: as for `torch.autograd.backward`.
+            retain_graph: as for `torch.autograd.backward`.
+            create_graph: as for `torch.autograd.backward`.
         """
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
@@ -294,11 +336,17 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         """Step the optimizer at every `optimizations.aggregation_frequency`th batch.
 
         Between steps, gradients add up. Before a step, gradients are averaged over processes and
-        batches, and passed to hooks and `clip_grads`. After a step, `auto_zero_grads` sets them to
-        None. A `scaler` makes the step, and skips it for infinite gradients.
+        batches, and passed to the hooks `on_before_optimizer_step` and to `clip_grads`.
 
-        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step, or if
-        processes use different parameters.
+        Args:
+            optimizer: an optimizer that `wrap_optimizer` returned.
+            clip_grads: called before a step with the optimizer's parameters.
+            auto_zero_grads: whether gradients are set to None after a step.
+            scaler: the scaler of `wrap_scaler`, which makes the step and skips infinite gradients.
+
+        Raises:
+            DetcloudError: `auto_zero_grads` is False and several batches make a step, or processes
+                use different parameters.
         """
         precision, optimization = self.precision, self.optimization
         if scaler is None and precision.is_automatic:
@@ -314,7 +362,14 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         )
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Set whether to end the trial after this workload. Raises InvalidType unless a bool."""
+        """Set whether to end the trial after this workload, with a checkpoint.
+
+        Args:
+            stop_requested: True to end the trial, False to withdraw an earlier call.
+
+        Raises:
+            InvalidType: `stop_requested` is no bool.
+        """
         if not isinstance(stop_requested, bool):
             raise InvalidType(f"stop_requested is {stop_requested!r}: expected True or False")
         self._stop_requested = stop_requested

@@ -76,24 +76,34 @@ class DataLoader:
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
-        """Create a loader. `options` go to torch's DataLoader.
+        """Create a loader with torch's arguments.
 
-        A `generator` is ignored with a printed notice, because the order comes from the trial's
-        seed. Raises InvalidValue for a dataset or sampler without a length, for arguments that
-        exclude each other, and for a loader without batches.
+        Args:
+            dataset: a map-style data set: an object with `__len__` and `__getitem__`.
+            batch_size: the number of records in a batch of one process.
+            shuffle: whether the records are in another order in each epoch.
+            sampler: an order of records instead of a shuffle. An object with a length.
+            batch_sampler: batches of record numbers instead of the three settings above.
+            num_workers: the number of worker processes that load records.
+            collate_fn: makes a batch from a list of records.
+            pin_memory: whether batches are loaded into pinned memory, for a faster copy to a GPU.
+            drop_last: whether an incomplete last batch is dropped.
+            timeout: the seconds to wait for a batch of a worker process; 0 for no limit.
+            worker_init_fn: called in each worker process with its number.
+            multiprocessing_context: as for torch.
+            generator: ignored with a printed notice, because the trial's seed decides the order.
+            options: further arguments of torch's DataLoader.
+
+        Raises:
+            InvalidValue: a length is unknown, arguments exclude each other, or no batch exists.
         """
         _check_arguments(dataset, shuffle, sampler)
         if generator is not None:
-            print(
-                "[detcloud] DataLoader(generator=...) is not used: the order of a pass comes from "
-                "the trial's seed, so that training can go on where it stopped",
-                flush=True,
-            )
+            _print_unused_generator()
         if multiprocessing_context is not None:
             options["multiprocessing_context"] = multiprocessing_context
-        self.dataset = dataset
+        self.dataset, self.num_workers = dataset, num_workers
         self.batch_size: int | None = batch_size
-        self.num_workers = num_workers
         self.collate_fn = collate_fn or default_collate
         self.pin_memory, self.drop_last = pin_memory, drop_last
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
@@ -135,12 +145,18 @@ class DataLoader:
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> TorchDataLoader[Any]:
-        """Return torch's own loader over the share of process `rank` without the first `skip`
-        batches.
+        """Return torch's own loader over a share of the data, in the order of the sampler.
 
-        `num_replicas` is the number of processes. The order is that of the sampler, without the
-        trial's seed. With `repeat`, the loader never ends. With several processes, raises
-        InvalidValue for a rank that is negative or not below `num_replicas`.
+        The trial's seed does not influence the order.
+
+        Args:
+            repeat: whether the loader never ends.
+            skip: the number of batches at the beginning to leave out.
+            num_replicas: the number of processes.
+            rank: the process whose share is loaded.
+
+        Raises:
+            InvalidValue: the rank is negative or not below `num_replicas`.
         """
         batches: Any = adapt_batch_sampler(self._batches, repeat, skip, num_replicas, rank)
         return TorchDataLoader(
@@ -399,6 +415,14 @@ def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
 def _length(dataset: Dataset[Any]) -> int:
     """Return the length of a dataset, or 0 without a length."""
     return len(dataset) if isinstance(dataset, Sized) else 0
+
+
+def _print_unused_generator() -> None:
+    print(
+        "[detcloud] DataLoader(generator=...) is not used: the order of a pass comes from "
+        "the trial's seed, so that training can go on where it stopped",
+        flush=True,
+    )
 
 
 def _check_arguments(dataset: object, shuffle: bool, sampler: object | None) -> None:

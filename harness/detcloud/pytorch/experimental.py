@@ -30,7 +30,9 @@ class SwitchedContext(Protocol):
 
 
 class PyTorchExperimentalContext:
-    """Switches of the context. Call the methods in the trial's `__init__`."""
+    """Switches of the context, as `context.experimental`. Call the methods in the trial's
+    `__init__`.
+    """
 
     def __init__(self, context: SwitchedContext) -> None:
         self._context = context
@@ -66,15 +68,21 @@ class PyTorchExperimentalContext:
         The decorated function returns a CachedDataset. All processes of the trial must call the
         decorated function. If the cache lacks this id and version, the samples are stored first. If
         a request to stop the trial arrives meanwhile, the decorated function raises SystemExit with
-        0, and the trial resumes later. The decorated function raises DetcloudError for samples that
-        a cache cannot store, and for failures of the store or disk.
+        0, and the trial resumes later. The decorated function raises DetcloudError for an empty
+        data set, for samples that a cache cannot store, and for failures of the store or disk.
+        Errors of the original function are raised unchanged.
 
-        The decorated function also raises DetcloudError for an empty data set, and passes errors of
-        the original function.
+        Args:
+            dataset_id: the name of the data set.
+            dataset_version: the version. Another version is another cache.
+            shuffle: whether each epoch has an order of its own.
+            skip_shuffle_at_epoch_end: with `shuffle`, whether all epochs have the same shuffled
+                order.
+            num_workers: the processes that compute samples, for each process of the trial. With 0,
+                the trial's process computes them.
 
-        With `shuffle`, each epoch has its own order. With `skip_shuffle_at_epoch_end` as well, all
-        epochs have the same shuffled order. `num_workers` processes compute the samples for each
-        process of the trial. Raises DetcloudError for an id or version that cannot name a folder.
+        Raises:
+            DetcloudError: the id or version cannot name a folder.
         """
         return self.data_layer.cache_train_dataset(
             dataset_id,
@@ -94,18 +102,17 @@ class PyTorchExperimentalContext:
     ) -> Decorator:
         """Return a decorator for the function that creates the validation set (map-style).
 
-        The decorated function returns a CachedDataset. All processes of the trial must call the
-        decorated function. If the cache lacks this id and version, the samples are stored first. If
-        a request to stop the trial arrives meanwhile, the decorated function raises SystemExit with
-        0, and the trial resumes later. The decorated function raises DetcloudError for samples that
-        a cache cannot store, and for failures of the store or disk.
+        The decorated function behaves as the function that `cache_train_dataset` decorates.
 
-        The decorated function also raises DetcloudError for an empty data set, and passes errors of
-        the original function.
+        Args:
+            dataset_id: the name of the data set.
+            dataset_version: the version. Another version is another cache.
+            shuffle: whether all validations have the same shuffled order.
+            num_workers: the processes that compute samples, for each process of the trial. With 0,
+                the trial's process computes them.
 
-        With `shuffle`, all validations have the same shuffled order. `num_workers` processes
-        compute the samples for each process of the trial. Raises DetcloudError for an id or version
-        that cannot name a folder.
+        Raises:
+            DetcloudError: the id or version cannot name a folder.
         """
         return self.data_layer.cache_validation_dataset(
             dataset_id, dataset_version, shuffle, num_workers=num_workers
@@ -118,8 +125,11 @@ class PyTorchExperimentalContext:
     def use_amp(self) -> None:
         """Run batches in torch's autocast on a GPU, and scale the gradients in `backward`.
 
-        Without a GPU, print that batches run in full precision. Raises DetcloudError after
-        `wrap_scaler`.
+        The setting `optimizations.mixed_precision` has the same effect. Without a GPU, print that
+        batches run in full precision.
+
+        Raises:
+            DetcloudError: `wrap_scaler` was called before.
         """
         self._context.use_amp("context.experimental.use_amp")
 
@@ -130,5 +140,12 @@ class PyTorchExperimentalContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Call the context's `wrap_reducer`, which has replaced this method."""
+        """Call the context's `wrap_reducer`, which has replaced this method.
+
+        Args:
+            reducer: as for `wrap_reducer` of the context.
+            name: as for `wrap_reducer` of the context.
+            for_training: as for `wrap_reducer` of the context.
+            for_validation: as for `wrap_reducer` of the context.
+        """
         return self._context.wrap_reducer(reducer, name, for_training, for_validation)

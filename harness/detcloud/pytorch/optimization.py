@@ -25,9 +25,13 @@ class StepMode(Enum):
     """The moments at which the Trainer steps a scheduler."""
 
     STEP_EVERY_EPOCH = "step_every_epoch"
+    """After every epoch."""
     STEP_EVERY_BATCH = "step_every_batch"
+    """After every batch."""
     STEP_EVERY_OPTIMIZER_STEP = "step_every_optimizer_step"
+    """After every step of the optimizer."""
     MANUAL_STEP = "manual_step"
+    """Never: the trial's code steps the scheduler."""
 
 
 # In the class below, `StepMode` is an attribute.
@@ -35,10 +39,10 @@ _StepMode = StepMode
 
 
 class LRScheduler:
-    """A scheduler with the moments of its steps, which `create_lr_scheduler` returns.
+    """A scheduler and a step mode, as `create_lr_scheduler` returns.
 
-    Attributes that this class lacks are read from the scheduler. `LRScheduler.StepMode` exists for
-    code written for Determined.
+    Trials written for early versions of Determined use this class. In other trials, call
+    `context.wrap_lr_scheduler`. Attributes that this class lacks are read from the scheduler.
     """
 
     StepMode = StepMode
@@ -46,6 +50,13 @@ class LRScheduler:
     def __init__(
         self, scheduler: TorchLRScheduler, step_mode: _StepMode, frequency: int = 1
     ) -> None:
+        """Pair a scheduler with a step mode.
+
+        Args:
+            scheduler: torch's scheduler.
+            step_mode: the events at which the Trainer steps the scheduler.
+            frequency: the number of events per step.
+        """
         self._scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
 
     def get_scheduler(self) -> TorchLRScheduler:

@@ -174,11 +174,19 @@ def adapt_batch_sampler(
     num_replicas: int = 1,
     rank: int = 0,
 ) -> SizedSampler[list[int]]:
-    """Return a batch sampler, repeated if `repeat`, then sharded, then without `skip` batches.
+    """Return a batch sampler that is repeated, distributed over processes and begins later.
 
-    With `num_replicas` above 1, only the share of worker `rank` remains, and `skip` counts batches
-    of this share. Without changes, return `batch_sampler` itself. Raises InvalidValue if `rank` is
-    not below a `num_replicas` above 1, or is negative then.
+    Without changes, return `batch_sampler` itself.
+
+    Args:
+        batch_sampler: an iterable of batches with a length.
+        repeat: whether the batches repeat without end.
+        skip: the number of batches at the beginning to leave out, counted in the share.
+        num_replicas: the number of workers. With more than 1, only the share of one worker remains.
+        rank: the worker whose share remains.
+
+    Raises:
+        InvalidValue: the rank is negative or not below `num_replicas`.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

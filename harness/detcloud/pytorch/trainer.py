@@ -4,6 +4,7 @@ specification.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from detcloud.core import CheckpointReference
@@ -33,35 +34,38 @@ from detcloud.shared.trial_directory import ENDLESS
 CheckpointPolicy = Literal["best", "all", "none"]
 
 
+@dataclass(frozen=True)
+class _FitArguments:
+    """The arguments of `Trainer.fit`."""
+
+    checkpoint_period: Period | None
+    validation_period: Period | None
+    max_length: Period | None
+    reporting_period: Period | None
+    checkpoint_policy: CheckpointPolicy | None
+    latest_checkpoint: CheckpointReference | str | None
+    step_zero_validation: bool | None
+    test_mode: bool | None
+    profiling_enabled: bool | None
+
+
 class Trainer:
-    """The Trainer of a trial.
-
-    Arguments of `fit`:
-
-    - `checkpoint_period`, `validation_period` and `reporting_period`: Batch or Epoch. A period of
-      one number ends at each of its multiples; with a list, as in `Batch([5, 20])`, it ends after
-      these batches.
-    - `max_length`: the length of training. On a cluster it is used only if the search is measured
-      by `time_metric` or the configuration sets no `max_length`.
-    - `checkpoint_policy`: `best` stores a checkpoint after each validation that is better than all
-      before in the experiment, `all` after each validation, `none` at checkpoint periods only.
-      Without a metric of the searcher, `best` means `all`.
-    - `latest_checkpoint`: the checkpoint to start from, or its UUID; None for the one that the
-      cluster names. From another trial's checkpoint only the weights are loaded.
-    - `step_zero_validation`: whether to validate before the first batch.
-    - `test_mode`: train and validate one batch, and store a checkpoint.
-    - `profiling_enabled`: whether to measure the machine while training; None for the value of
-      `configure_profiler`.
-    """
+    """The training loop of a trial: training, validations, checkpoints and requests to stop."""
 
     training_class: type[Training] = Training
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         """Create the Trainer of a trial.
 
-        A trial in a former form is adapted, which may wrap its model. Raises InvalidType unless
-        `trial` is a PyTorchTrial, and DetcloudError unless the trial defines either evaluation, not
-        both.
+        A trial in a former form is adapted, which may wrap its model.
+
+        Args:
+            trial: the trial.
+            context: the context that the trial was created with.
+
+        Raises:
+            InvalidType: `trial` is no PyTorchTrial.
+            DetcloudError: the trial defines neither evaluation, or both.
         """
         if not isinstance(trial, PyTorchTrial):
             raise InvalidType(f"{trial!r:.80} is not a PyTorchTrial")
@@ -79,8 +83,13 @@ class Trainer:
     ) -> None:
         """Set whether `fit` measures the machine while training.
 
-        `fit(profiling_enabled=...)` replaces this value. The other arguments exist for code written
-        for Determined and change nothing: the whole training is measured.
+        `fit(profiling_enabled=...)` replaces this value.
+
+        Args:
+            sync_timings: ignored, as are the last two; they exist for code written for Determined.
+            enabled: whether to measure the whole training.
+            begin_on_batch: ignored.
+            end_after_batch: ignored.
         """
         self._is_profiled = enabled
 
@@ -96,21 +105,60 @@ class Trainer:
         test_mode: bool | None = None,
         profiling_enabled: bool | None = None,
     ) -> None:
-        """Train, validate and store checkpoints; the class describes the arguments.
+        """Train, validate and store checkpoints until the search or `max_length` needs no more
+        training.
 
-        None stands for the experiment's configuration. Without a cluster, `max_length` is required
-        (except in test mode), metrics are reported every 100 batches, and the policy is `best`.
-        Return when the search needs no more training. Also return after a request of the cluster or
-        of the code to stop the trial, once unsaved work is stored. If the machine ends soon, work
-        is stored only if the time suffices. At the end, also after an error, call
-        `on_trial_shutdown` and flush the event files.
+        None stands for the experiment's configuration. A period is a Batch or an Epoch: a period of
+        one number ends at each of its multiples, and `Batch([5, 20])` ends after these batches. In
+        contrast, the periods of the configuration count from the last validation or checkpoint.
 
-        Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
-        DetcloudError for an invalid period, policy, callback or data loader, and for a checkpoint
-        that cannot be loaded or stored. Raises all errors of the trial.
+        Also return after a request of the cluster or of the code to stop the trial, once unsaved
+        work is stored. If the machine ends soon, work is stored only if the time suffices. At the
+        end, also after an error, call `on_trial_shutdown` and flush the event files.
+
+        Args:
+            checkpoint_period: the period of checkpoints.
+            validation_period: the period of validations.
+            max_length: the length of training. Required without a cluster, except in test mode. On
+                a cluster, only used if the search is measured by `time_metric` or has no
+                `max_length`.
+            reporting_period: the period of training metrics; without a cluster 100 batches by
+                default.
+            checkpoint_policy: `best` stores a checkpoint after each validation that is better than
+                all before in the experiment; without a cluster the default. `all`: after each
+                validation. `none`: at checkpoint periods only. If the searcher has no metric,
+                `best` means `all`.
+            latest_checkpoint: the checkpoint to start from, or its UUID; None for the checkpoint
+                that the cluster names. From another trial's checkpoint, only the weights are
+                loaded.
+            step_zero_validation: whether to validate before the first batch.
+            test_mode: whether to train and validate a single batch, and store a checkpoint.
+            profiling_enabled: whether to measure the machine; None for the value of
+                `configure_profiler`.
+
+        Raises:
+            InvalidValue: `max_length` is missing, or `test_mode` is True in a search.
+            DetcloudError: a period, the policy, a callback or a data loader is invalid, or a
+                checkpoint cannot be loaded or stored.
         """
+        self._train(
+            _FitArguments(
+                checkpoint_period=checkpoint_period,
+                validation_period=validation_period,
+                max_length=max_length,
+                reporting_period=reporting_period,
+                checkpoint_policy=checkpoint_policy,
+                latest_checkpoint=latest_checkpoint,
+                step_zero_validation=step_zero_validation,
+                test_mode=test_mode,
+                profiling_enabled=profiling_enabled,
+            )
+        )
+
+    def _train(self, arguments: _FitArguments) -> None:
+        """Train as `fit` describes."""
         hooks = Hooks(self._callbacks())
-        checkpoint = self._checkpoint(latest_checkpoint)
+        checkpoint = self._checkpoint(arguments.latest_checkpoint)
         warm_start = self._is_warm_start(checkpoint)
         first = 0 if warm_start or checkpoint is None else self._steps_completed(checkpoint)
         uuid = checkpoint.uuid if isinstance(checkpoint, CheckpointReference) else checkpoint
@@ -118,10 +166,11 @@ class Trainer:
         try:
             self._context.set_initial_batch(first)
             loaders = self._loaders()
-            if self._is_profiled if profiling_enabled is None else profiling_enabled:
+            is_profiled = arguments.profiling_enabled
+            if self._is_profiled if is_profiled is None else is_profiled:
                 self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
-            testing = self._is_testing(test_mode)
+            testing = self._is_testing(arguments.test_mode)
             validation = spec.min_validation_batches or configured_batches(
                 spec.min_validation_epochs, epoch
             )
@@ -129,24 +178,25 @@ class Trainer:
                 spec.min_checkpoint_epochs, epoch
             )
             self._warn_of_unused_periods(
-                validation_period=(validation_period, validation),
-                checkpoint_period=(checkpoint_period, saving),
+                validation_period=(arguments.validation_period, validation),
+                checkpoint_period=(arguments.checkpoint_period, saving),
             )
             schedule = self._schedule(
-                _period_or_default(reporting_period, epoch, self._reporting_batches()),
-                _period_or_default(validation_period, epoch, validation),
-                _period_or_default(checkpoint_period, epoch, saving),
-                checkpoint_policy or spec.checkpoint_policy,
+                _period_or_default(arguments.reporting_period, epoch, self._reporting_batches()),
+                _period_or_default(arguments.validation_period, epoch, validation),
+                _period_or_default(arguments.checkpoint_period, epoch, saving),
+                arguments.checkpoint_policy or spec.checkpoint_policy,
             )
             plan = Plan(
                 schedule=schedule,
-                max_length=self._max_length(max_length, epoch, testing),
+                max_length=self._max_length(arguments.max_length, epoch, testing),
                 epoch_length=epoch,
                 metric=self._metric(),
                 checkpoint=checkpoint,
                 warm_start=warm_start,
                 first_batch=first,
-                initial_validation=self._validates_first(step_zero_validation) and not testing,
+                initial_validation=not testing
+                and self._validates_first(arguments.step_zero_validation),
                 test_mode=testing,
             )
             self.training_class(self._trial, self._context, hooks, loaders, plan).run()

@@ -19,15 +19,16 @@ TorchData = Any
 
 
 class Reducer(Enum):
-    """The ways to reduce the values of a validation metric to one number.
-
-    AVG is the mean over batches. Every batch has the same weight, as in Determined.
-    """
+    """The ways to reduce the values of a validation metric to one number."""
 
     AVG = "avg"
+    """The mean over batches. Every batch has the same weight, as in Determined."""
     SUM = "sum"
+    """The sum over batches."""
     MAX = "max"
+    """The largest value."""
     MIN = "min"
+    """The smallest value."""
 
 
 class PyTorchTrial(ABC):
@@ -77,17 +78,27 @@ class PyTorchTrial(ABC):
         """Return the metrics of a validation batch; `evaluation_reducer` combines all batches.
 
         Every batch must return the same names. If the method has a second parameter `batch_idx`, it
-        gets the number of the batch: from 0 in each validation, counted in each process. Raises
-        DetcloudError unless defined.
+        receives the number of the batch: from 0 in each validation, counted in each process.
+
+        Args:
+            batch: a batch of the validation loader, on the trial's device.
+
+        Raises:
+            DetcloudError: the trial does not define the method.
         """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_batch")
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
         """Return the metrics of the whole validation set, computed on the chief.
 
-        `data_loader` is the loader that `build_validation_data_loader` returned, in test mode with
-        only the first batch. Move its batches with `context.to_device`. Raises DetcloudError unless
-        defined.
+        Move the batches with `context.to_device`.
+
+        Args:
+            data_loader: the loader that `build_validation_data_loader` returned; in test mode with
+                only the first batch.
+
+        Raises:
+            DetcloudError: the trial does not define the method.
         """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_full_dataset")
 
@@ -106,9 +117,13 @@ class PyTorchTrial(ABC):
         return {}
 
     def get_batch_length(self, batch: TorchData) -> int:
-        """Return the number of records in a batch. Override for your own types of batches.
+        """Return the number of records in a batch. Override this for your own types of batches.
 
-        Raises DetcloudError if the number is unknown.
+        Args:
+            batch: a batch of a loader.
+
+        Raises:
+            DetcloudError: the number is unknown.
         """
         try:
             return data_length(batch)

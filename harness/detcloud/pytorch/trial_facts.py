@@ -23,7 +23,11 @@ class TrialFacts:
     def get_hparam(self, name: str) -> Any:
         """Return a hyperparameter.
 
-        Raises InvalidValue, with the known names, for an unknown name.
+        Args:
+            name: the name in the configuration's `hyperparameters`.
+
+        Raises:
+            InvalidValue: the name is unknown. The message has the known names.
         """
         hparams = self.core.info.hparams
         if name not in hparams:
@@ -37,16 +41,22 @@ class TrialFacts:
     def get_global_batch_size(self) -> int:
         """Return `get_per_slot_batch_size()` times the number of slots.
 
-        This is `global_batch_size`, rounded down to a multiple. Prints and raises as
-        `get_per_slot_batch_size`.
+        This is the hyperparameter `global_batch_size`, rounded down to a multiple of the slots. If
+        a rest is dropped, the chief prints a notice, once.
+
+        Raises:
+            InvalidValue: the hyperparameter is no integer, or less than the number of slots.
         """
         return self.get_per_slot_batch_size() * self.distributed.size
 
     def get_per_slot_batch_size(self) -> int:
-        """Return the hyperparameter `global_batch_size` divided by the slots, rounded down.
+        """Return the hyperparameter `global_batch_size` divided by the number of slots, rounded
+        down.
 
-        If a rest is dropped, the chief prints a notice, once. Raises InvalidValue unless the
-        hyperparameter is an integer of at least the number of slots.
+        If a rest is dropped, the chief prints a notice, once.
+
+        Raises:
+            InvalidValue: the hyperparameter is no integer, or less than the number of slots.
         """
         size, slots = self.get_hparam("global_batch_size"), self.distributed.size
         if isinstance(size, bool) or not isinstance(size, int) or size < slots:

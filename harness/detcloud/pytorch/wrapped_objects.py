@@ -49,9 +49,14 @@ class WrappedObjects:
         train.
 
         With several processes, the returned model averages gradients over all processes, and every
-        process must wrap the model. The processes wait for each other; torch raises RuntimeError if
-        their models differ. In a single process, or without trainable parameters, return the moved
-        model itself.
+        process must wrap the model. The processes wait for each other. In a single process, or
+        without trainable parameters, the moved model itself is returned.
+
+        Args:
+            model: the model.
+
+        Raises:
+            RuntimeError: the models of the processes differ.
         """
         moved = model.to(self.device)
         wrapped: Any = distribute_model(moved, self.device, self._bucket_mib)
@@ -70,9 +75,16 @@ class WrappedObjects:
     ) -> Optimizer:
         """Add the optimizer's state to checkpoints, and return the optimizer.
 
-        With `fp16_compression`, models with these parameters exchange gradients in half precision.
-        `average_aggregated_gradients` replaces the configured value for this optimizer.
-        `backward_passes_per_step` changes nothing, but a value below 1 raises DetcloudError.
+        Args:
+            optimizer: the optimizer of wrapped models.
+            backward_passes_per_step: without effect.
+            fp16_compression: whether models with these parameters exchange gradients in half
+                precision. None for `optimizations.gradient_compression` of the configuration.
+            average_aggregated_gradients: whether gradients of several batches are averaged instead
+                of added up. None for the configuration's value.
+
+        Raises:
+            DetcloudError: `backward_passes_per_step` is below 1.
         """
         if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
             raise DetcloudError(
@@ -90,12 +102,19 @@ class WrappedObjects:
     def wrap_lr_scheduler(
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
-        """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
+        """Step the scheduler during training, and return the scheduler. Checkpoints contain its
+        state.
 
-        With MANUAL_STEP, only the trial's code steps the scheduler. Add the scheduler's state to
-        checkpoints. Raises InvalidType unless `step_mode` is a StepMode. Raises DetcloudError for
-        an optimizer that is not wrapped, a frequency below 1, and a ReduceLROnPlateau without
-        MANUAL_STEP.
+        Args:
+            lr_scheduler: a scheduler of a wrapped optimizer.
+            step_mode: the events at which the Trainer steps the scheduler: batches, steps of the
+                optimizer or epochs. With MANUAL_STEP, only the trial's code steps the scheduler.
+            frequency: the number of events per step.
+
+        Raises:
+            InvalidType: `step_mode` is no StepMode.
+            DetcloudError: the optimizer is not wrapped, the frequency is below 1, or a
+                ReduceLROnPlateau has another mode than MANUAL_STEP.
         """
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not self.optimization.is_wrapped(optimizer):
@@ -110,7 +129,13 @@ class WrappedObjects:
         """Add the scaler of mixed precision to checkpoints, and return the scaler.
 
         Pass the scaler to `step_optimizer`, then call its `update`. To clip gradients, call its
-        `unscale_` before. Raises DetcloudError at a second call, also after `use_amp`.
+        `unscale_` before.
+
+        Args:
+            scaler: the scaler of all optimizers.
+
+        Raises:
+            DetcloudError: a scaler is wrapped already, or `use_amp` was called.
         """
         if self.optimization.scaler is not None:
             raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
@@ -124,15 +149,21 @@ class WrappedObjects:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Report a metric that the trial collects over batches and processes; return the reducer.
+        """Report a metric that the trial collects over batches and processes, and return the
+        reducer.
 
-        `reducer` is a MetricReducer, a subclass, or a function of the list of all values that calls
-        of the returned reducer's `update(value)` add. With `name`, the reducer returns the metric;
-        without `name`, a dict of metrics. Anything else raises InvalidType at the report. Of equal
-        names, the reducer that was wrapped later counts.
+        Of equal names, the reducer that was wrapped later counts.
 
-        Raises InvalidType for a `reducer` of any other kind, InvalidValue for a reducer wrapped
-        twice.
+        Args:
+            reducer: a MetricReducer, a subclass of MetricReducer, or a function of the list of all
+                values. For a function, add values with `update(value)` of the returned reducer.
+            name: the metric's name. With None, the reducer returns a dict of metrics.
+            for_training: whether the metric is reported with training workloads.
+            for_validation: whether the metric is reported with validations.
+
+        Raises:
+            InvalidType: `reducer` is of another kind.
+            InvalidValue: the reducer is wrapped already.
         """
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 
@@ -152,11 +183,19 @@ class WrappedObjects:
         return [scheduler for scheduler, _, _ in self.optimization.schedulers]
 
     def get_model(self) -> torch.nn.Module:
-        """Return the first wrapped model. Raises DetcloudError without a model."""
+        """Return the first wrapped model.
+
+        Raises:
+            DetcloudError: no model is wrapped.
+        """
         return _first_object(self.models, "model")
 
     def get_optimizer(self) -> torch.optim.Optimizer:
-        """Return the first wrapped optimizer. Raises DetcloudError without an optimizer."""
+        """Return the first wrapped optimizer.
+
+        Raises:
+            DetcloudError: no optimizer is wrapped.
+        """
         return _first_object(self.optimizers, "optimizer")
 
     def get_lr_scheduler(self) -> TorchLRScheduler | None:

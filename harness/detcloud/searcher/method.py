@@ -22,8 +22,11 @@ class ExitedReason(Enum):
     """The reason why a trial ended before all requested work was done."""
 
     ERRORED = "ERRORED"
+    """The trial failed more often than `max_restarts` allows."""
     USER_CANCELED = "USER_CANCELED"
+    """The trial's own code or a user stopped the trial."""
     INVALID_HP = "INVALID_HP"
+    """The trial's code refused the hyperparameters."""
 
     @classmethod
     def from_cluster(cls, reason: str) -> ExitedReason:
@@ -48,11 +51,17 @@ class SearcherState:
     A trial with invalid hyperparameters has no entry.
     """
     trials_closed: set[UUID] = field(default_factory=set)
+    """The trials that have ended."""
     trials_created: set[UUID] = field(default_factory=set)
+    """The trials that the cluster has created."""
     last_event_id: int = 0
+    """The id of the last event."""
     experiment_id: int | None = None
+    """The id of the experiment; None before the experiment exists."""
     experiment_completed: bool = False
+    """Whether the experiment has ended as COMPLETED."""
     experiment_failed: bool = False
+    """Whether the experiment has ended as ERROR."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain JSON data."""
@@ -70,7 +79,11 @@ class SearcherState:
     def from_dict(self, fields: dict[str, Any]) -> None:
         """Replace every attribute of this state by the values of an earlier `to_dict`.
 
-        Raises KeyError for a missing field.
+        Args:
+            fields: a result of `to_dict`.
+
+        Raises:
+            KeyError: a field is missing.
         """
         self.failures = set(map(UUID, fields["failures"]))
         self.trial_progress = {UUID(k): v for k, v in fields["trialProgress"].items()}
@@ -92,11 +105,20 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """Return the operations with which the search begins. Called once."""
+        """Return the operations with which the search begins. Called once.
+
+        Args:
+            searcher_state: the facts of the search.
+        """
 
     @abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations that follow the creation of a trial by a Create."""
+        """Return the operations that follow the creation of a trial by a Create.
+
+        Args:
+            searcher_state: the facts of the search.
+            request_id: the UUID of the trial's Create.
+        """
 
     @abstractmethod
     def on_validation_completed(
@@ -104,9 +126,12 @@ class SearchMethod(ABC):
     ) -> list[Operation]:
         """Return the operations that follow a validation at the length of a ValidateAfter.
 
-        A metric that is not finite arrives as the worst possible number. Other values that a script
-        gave to `report_completed`, such as a dict, arrive unchanged. `train_length` is in the
-        search's unit.
+        Args:
+            searcher_state: the facts of the search.
+            request_id: the UUID of the trial's Create.
+            metric: the argument of `operation.complete`. A number that is not finite arrives as the
+                worst possible number. Other values, such as a dict, arrive unchanged.
+            train_length: the length of the ValidateAfter, in the search's unit.
         """
 
     @abstractmethod
@@ -114,6 +139,10 @@ class SearchMethod(ABC):
         """Return the operations that follow the end of a trial, early or not.
 
         Called once for each trial, as the trial's last event.
+
+        Args:
+            searcher_state: the facts of the search.
+            request_id: the UUID of the trial's Create.
         """
 
     @abstractmethod
@@ -123,15 +152,28 @@ class SearchMethod(ABC):
         """Return the operations that follow the end of a trial before all requested work is done.
 
         `on_trial_closed` is called next.
+
+        Args:
+            searcher_state: the facts of the search.
+            request_id: the UUID of the trial's Create.
+            exited_reason: the reason of the end.
         """
 
     @abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """Return the completed part of the search, in [0, 1]."""
+        """Return the completed part of the search, in [0, 1].
+
+        Args:
+            searcher_state: the facts of the search.
+        """
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
-        """Write the search's state as the file `state`, and the method's state, into the folder
-        `path`.
+        """Write the search's state as the file `state`, and the method's state, into a folder.
+
+        Args:
+            searcher_state: the facts of the search.
+            path: the folder.
+            experiment_id: the id of the experiment.
         """
         fields = {**searcher_state.to_dict(), "experimentId": experiment_id}
         (path / SEARCHER_STATE_FILE).write_text(json.dumps(fields), encoding="utf-8")
@@ -141,6 +183,9 @@ class SearchMethod(ABC):
         """Restore the method from the folder that `save` wrote.
 
         Return the search's state and the experiment's id, 0 if the id is unknown.
+
+        Args:
+            path: the folder.
         """
         searcher_state = SearcherState()
         file = path / SEARCHER_STATE_FILE
@@ -149,9 +194,13 @@ class SearchMethod(ABC):
         return searcher_state, searcher_state.experiment_id or 0
 
     def save_method_state(self, path: Path) -> None:
-        """Write the method's state, by default the pickled attributes, into the folder `path`.
+        """Write the method's state into a folder, by default the pickled attributes.
 
-        Raises DetcloudError if an attribute cannot be pickled.
+        Args:
+            path: the folder.
+
+        Raises:
+            DetcloudError: an attribute cannot be pickled.
         """
         try:
             (path / STATE_FILE).write_bytes(pickle.dumps(vars(self)))
@@ -162,10 +211,15 @@ class SearchMethod(ABC):
             ) from error
 
     def load_method_state(self, path: Path) -> None:
-        """Unpickle the file that `save_method_state` wrote into the folder `path`, and set the
-        attributes.
+        """Unpickle the file that `save_method_state` wrote, and set the attributes. Other
+        attributes stay.
 
-        Other attributes stay. Raises OSError if the file cannot be read, and errors of pickle if
-        the content or a class has changed.
+        Errors of pickle are raised unchanged, for example if a class has changed.
+
+        Args:
+            path: the folder.
+
+        Raises:
+            OSError: the file cannot be read.
         """
         vars(self).update(pickle.loads((path / STATE_FILE).read_bytes()))

@@ -33,20 +33,22 @@ class Operation(ABC):
 
 
 class Create(Operation):
-    """Create a trial. Repeating a request id creates no second trial.
-
-    Args:
-        request_id: a UUID such as `uuid.uuid4()`.
-        hparams: names to JSON values or scalars of numpy. Nothing is added from the configuration.
-            `global_batch_size` is required if the search's unit is records or epochs.
-        checkpoint: must be None; trials start from the configuration's checkpoint, if any.
-
-    Raises DetcloudError if `checkpoint` is not None.
-    """
+    """Create a trial. Repeating a request id creates no second trial."""
 
     def __init__(
         self, request_id: UUID, hparams: Mapping[str, Any], checkpoint: None = None
     ) -> None:
+        """Describe the trial. Hyperparameters of the configuration are not added.
+
+        Args:
+            request_id: a new UUID such as `uuid.uuid4()`, which names the trial from now on.
+            hparams: JSON values or scalars of NumPy by name. `global_batch_size` is required if the
+                search's unit is records or epochs.
+            checkpoint: None; trials start from the configuration's checkpoint, if any.
+
+        Raises:
+            DetcloudError: `checkpoint` is not None.
+        """
         if checkpoint is not None:
             raise DetcloudError(
                 "Create takes no checkpoint here; give the configuration's searcher a "
@@ -70,12 +72,15 @@ class Create(Operation):
 
 
 class ValidateAfter(Operation):
-    """Train a trial to `length` and validate. Several requests for a trial run in order.
-
-    The length counts from the trial's start, in the unit of the search.
-    """
+    """Train a trial to a length and validate. Several requests for a trial run in order."""
 
     def __init__(self, request_id: UUID, length: int) -> None:
+        """Describe the training.
+
+        Args:
+            request_id: the UUID of the trial's Create.
+            length: the length from the trial's start, in the unit of the search; at least 1.
+        """
         self.request_id = request_id
         self.length = length
 
@@ -98,6 +103,11 @@ class Close(Operation):
     """End a trial after all requested ValidateAfter operations."""
 
     def __init__(self, request_id: UUID) -> None:
+        """Name the trial.
+
+        Args:
+            request_id: the UUID of the trial's Create.
+        """
         self.request_id = request_id
 
     def fields(self) -> Fields:
@@ -106,9 +116,14 @@ class Close(Operation):
 
 
 class Progress(Operation):
-    """Report the completed part of the search, limited to [0, 1]."""
+    """Report the completed part of the search."""
 
     def __init__(self, progress: float) -> None:
+        """Set the completed part.
+
+        Args:
+            progress: a number, which is limited to [0, 1]. A number that is not finite counts as 0.
+        """
         self.progress = progress
 
     def fields(self) -> Fields:
@@ -127,12 +142,15 @@ class Progress(Operation):
 
 
 class Shutdown(Operation):
-    """End the search as completed, as canceled with `cancel`, or as failed with `failure`.
-
-    `failure` precedes `cancel`. No operation may follow.
-    """
+    """End the search: as completed, as canceled or as failed. No operation may follow."""
 
     def __init__(self, cancel: bool = False, failure: bool = False) -> None:
+        """Select the end.
+
+        Args:
+            cancel: whether the experiment ends as CANCELED.
+            failure: whether the experiment ends as ERROR, also with `cancel`.
+        """
         self.cancel = cancel
         self.failure = failure
 

@@ -92,10 +92,14 @@ class SearchRunner:
             record = self._post_operations(record)
 
     def save_state(self, experiment_id: int, operations: list[Operation]) -> None:
-        """Save the newest record, the search's state and the method before `operations` are sent.
+        """Save the newest record, the search's state and the method before operations are sent.
 
-        Save nothing without a record that is still to be saved. Override this to save more, and
-        call the original before or after your own code.
+        Save nothing if no new record exists. Override this to save more, and call the original
+        before or after your own code.
+
+        Args:
+            experiment_id: the id of the experiment.
+            operations: the operations that the runner sends next.
         """
         if self._unsaved_record is not None:
             self._folder.save_state(self._unsaved_record, self.state, self.search_method)
@@ -105,8 +109,13 @@ class SearchRunner:
         """Load the latest state into the runner and the method.
 
         Return `experiment_id` and the operations that may be unsent. The runner sends these
-        operations itself. Without a saved state, load nothing and return no operations. Raises
-        DetcloudError if a file cannot be read.
+        operations itself. Without a saved state, load nothing and return no operations.
+
+        Args:
+            experiment_id: the id of the experiment.
+
+        Raises:
+            DetcloudError: a file cannot be read.
         """
         record = self._folder.load_state(self.state, self.search_method)
         return experiment_id, [
@@ -267,7 +276,8 @@ class LocalSearchRunner(SearchRunner):
         searcher_dir: the folder; the working directory by default.
         client: a client of the cluster; by default as the commands connect.
 
-    Raises DetcloudError if the folder cannot be used.
+    Raises:
+        DetcloudError: the folder cannot be used.
     """
 
     def __init__(
@@ -290,15 +300,19 @@ class LocalSearchRunner(SearchRunner):
         """Create the experiment unless this folder has an experiment, and run the search to the
         end.
 
-        Return the experiment's id. If the folder has an experiment, the arguments are ignored.
+        Return the experiment's id. If the folder has an experiment, the arguments are ignored. The
+        state is saved before operations are sent, and requests are repeated while the cluster is
+        unreachable. Exceptions of the method are raised unchanged.
 
         Args:
             exp_config: the path of a YAML file or a mapping; its searcher must be `custom`.
             model_dir: the code of the trials; the working directory by default.
             includes: additional files and folders to upload with the code.
 
-        Raises NoCluster if no cluster is known. Raises DetcloudError for an invalid configuration,
-        for a folder of another cluster or in use, and as `run_experiment` does.
+        Raises:
+            NoCluster: no cluster is known.
+            DetcloudError: the configuration or an operation is invalid or refused, the folder is in
+                use or belongs to another cluster, or another process runs the same search.
         """
         with self._folder.lock():
             record = self._load_record()
@@ -311,9 +325,16 @@ class LocalSearchRunner(SearchRunner):
     def attach(self, experiment_id: int) -> int:
         """Run the search of an existing experiment to the end, and return the experiment's id.
 
-        The experiment was created by `detcloud create`, and no other folder may have run its
-        search. Raises DetcloudError if the folder contains another experiment's search. Other
-        errors are as for `run`.
+        `detcloud create` or `Client.create_experiment` has created the experiment, and no other
+        folder may have run its search. Exceptions of the method are raised unchanged.
+
+        Args:
+            experiment_id: the id of the experiment.
+
+        Raises:
+            NoCluster: no cluster is known.
+            DetcloudError: the folder contains another experiment's search, is in use or belongs to
+                another cluster; or an operation is invalid or refused.
         """
         with self._folder.lock():
             record = self._load_record()

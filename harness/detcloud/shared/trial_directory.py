@@ -32,6 +32,7 @@ class CheckpointReference:
     """A reference to a complete checkpoint."""
 
     uuid: str
+    """The UUID."""
     trial_id: int
     """The trial that wrote the checkpoint."""
     path: str
@@ -62,23 +63,33 @@ class TrialSpec:
     cluster_id: str = "local"
     agent_id: str = ""
     experiment_id: int = 0
+    """The id of the experiment; 0 without a cluster."""
     trial_id: int = 0
+    """The id of the trial; 0 without a cluster."""
     allocation_id: str = "0.0"
     epoch: int = 0
     trial_seed: int = 0
+    """The seed for the trial's random numbers."""
     hparams: dict[str, Any] = field(default_factory=dict)
+    """The hyperparameters."""
     config: dict[str, Any] = field(default_factory=dict)
+    """The experiment's configuration with all defaults."""
     entrypoint: str | list[str] = ""
     latest_checkpoint: CheckpointReference | None = None
+    """The checkpoint to load at the start, or None. If its `trial_id` is another trial's (a warm
+    start), load the weights and count steps from 0.
+    """
     damaged_checkpoint: DamagedCheckpoint | None = None
     # The section may contain secret keys, so the representation of the spec omits it.
     storage: dict[str, Any] | None = field(default=None, repr=False)
     data_layer: dict[str, Any] | None = field(default=None, repr=False)
     steps_completed: int = 0
+    """The number of batches that earlier runs of the trial completed."""
     validated_steps: int | None = None
     # Earlier runs' reports from this batch on do not count. None if no work was lost.
     discarded_from: int | None = None
     slots: list[int] = field(default_factory=list)
+    """The numbers of the trial's slots on this machine."""
     threads: int | None = None
     rank: int = 0
     size: int = 1
@@ -96,8 +107,11 @@ class TrialSpec:
     checkpoint_policy: str = "best"
     perform_initial_validation: bool = False
     metric: str = "validation_loss"
+    """The name of the searcher's metric."""
     smaller_is_better: bool = True
+    """Whether small values of the metric are best."""
     test_mode: bool = False
+    """Whether the trial only tests the code, with one batch, validation and checkpoint."""
     metadata: dict[str, Any] = field(default_factory=dict)
     # Whether the cluster wants a report of the run's first step.
     replaces_run: bool = False

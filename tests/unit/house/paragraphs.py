@@ -21,6 +21,7 @@ CELL_CHARACTERS_MAX = 250
 PATTERNS = (
     "*.md",
     "docs/*.md",
+    "docs/python/*.md",
     "docs/runbook/*.md",
     "docs/tutorials/*.md",
     "images/*.md",

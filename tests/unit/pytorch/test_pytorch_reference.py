@@ -1,4 +1,4 @@
-"""The PyTorch part of docs/training-reference.md has the code's signatures; its examples run."""
+"""The examples of docs/python/pytorch.md and docs/training-api.md run without a cluster."""
 
 import re
 from pathlib import Path
@@ -6,39 +6,29 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require
-from tests.unit.core.documented_calls import REFERENCE, differences, documented_examples
+from tests.conftest import ROOT, require
+from tests.examples_of_docs import run_examples
 
 require("torch")
 
-from detcloud import pytorch  # noqa: E402
-
-SECTION = "PyTorch API"
-GUIDE = REFERENCE.with_name("training-api.md")
+GUIDE = ROOT / "docs" / "training-api.md"
 
 
-def test_documented_signatures_are_those_of_the_code() -> None:
-    owners = {
-        "pytorch": pytorch,
-        "pytorch.PyTorchTrialContext": pytorch.PyTorchTrialContext,
-        "pytorch.MetricReducer": pytorch.MetricReducer,
-        "pytorch.PyTorchCallback": pytorch.PyTorchCallback,
-        "context.experimental": pytorch.PyTorchExperimentalContext,
-        "pytorch.Trainer": pytorch.Trainer,
-    }
-    assert differences(SECTION, owners) == []
-
-
-def test_documented_examples_run_without_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_examples_of_the_pytorch_api_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    # The example of an event file.
+    require("tensorboard")
     monkeypatch.chdir(tmp_path)
-    examples = documented_examples(SECTION)
-    assert len(examples) > 10
-    names: dict[str, Any] = {}
-    for example in examples:
-        exec(compile(example, "training-reference.md", "exec"), names)
-    assert names["batch_size"] == 32
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    run_examples("pytorch.py", "batch_processing.py")
+    output = capfd.readouterr().out
+    # 64 records in 2 batches of 32, for 2 epochs.
+    assert "starts at batch 0 from checkpoint None" in output
+    assert "validations=1 batches=4 epochs=2" in output
+    assert "100 samples, computed once" in output
 
 
 def test_documented_callback_counts_validations() -> None:

@@ -77,10 +77,18 @@ class CachedDataset(Dataset[Any]):
         return _MappedDataset(self, function)
 
     def shard(self, rank: int, size: int, epoch: int = 0) -> Dataset[Any]:
-        """Return the share of worker `rank`: every `size`th sample in the order of `epoch`.
+        """Return the share of a worker: every `size`th sample in the order of an epoch.
 
         The lengths of shares differ by at most 1. Shares with equal seeds are equal on every
-        machine. Raises DetcloudError for an impossible rank.
+        machine.
+
+        Args:
+            rank: the number of the worker, from 0.
+            size: the number of workers.
+            epoch: the epoch whose order is used.
+
+        Raises:
+            DetcloudError: the rank is impossible.
         """
         if size < 1 or not 0 <= rank < size:
             raise DetcloudError(f"shard {rank} of {size}: expected a rank from 0 to size - 1")

@@ -49,23 +49,25 @@ class DataLayer:
         decorated function. If the cache lacks this id and version, or its copy is damaged, the
         original function is called and the samples are stored. Otherwise the original function is
         not called. While the original function runs and its samples are read, Python's, NumPy's and
-        torch's random generators have a seed from the data set's name. Storing the
-        samples prints progress, and deletes old unfinished copies from the store and the local
-        cache.
+        torch's random generators have a seed from the data set's name. Storing the samples prints
+        progress, and deletes old unfinished copies from the store and the local cache.
 
         If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
         with 0, and the trial resumes later. The decorated function raises DetcloudError for an
-        empty data set, for samples that a cache cannot store, and for failures of the store or
-        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
-        original function pass.
+        empty data set, for samples that a cache cannot store, for failures of the store or disk,
+        and if another process of the trial has exited. Errors of the original function are raised
+        unchanged.
 
         Args:
+            dataset_id: the name of the data set.
+            dataset_version: the version. Another version is another cache.
             shuffle: shuffle each epoch, in an order that the trial's seed decides.
             skip_shuffle_at_epoch_end: with `shuffle`, use the same order in all epochs.
             num_workers: worker processes, for each process of the trial, that compute samples. With
                 0, the trial's processes compute the samples.
 
-        Raises DetcloudError for an id or version that cannot name a folder.
+        Raises:
+            DetcloudError: the id or version cannot name a folder.
         """
         return self._decorator(
             ("train", dataset_id, dataset_version),
@@ -84,19 +86,17 @@ class DataLayer:
     ) -> Decorator:
         """Return a decorator for a function that creates the validation data set (map-style).
 
-        The decorated function returns a CachedDataset. All processes of the trial must call the
-        decorated function. If the cache lacks this id and version, the original function is called
-        and the samples are stored. Otherwise the original function is not called.
+        The decorated function behaves as the function that `cache_train_dataset` decorates.
 
-        If a request to stop the trial arrives meanwhile, the decorated function raises SystemExit
-        with 0, and the trial resumes later. The decorated function raises DetcloudError for an
-        empty data set, for samples that a cache cannot store, and for failures of the store or
-        disk. It also raises DetcloudError if another process of the trial has exited. Errors of the
-        original function pass.
+        Args:
+            dataset_id: the name of the data set.
+            dataset_version: the version. Another version is another cache.
+            shuffle: whether all validations have the same shuffled order.
+            num_workers: worker processes, for each process of the trial, that compute samples. With
+                0, the trial's processes compute the samples.
 
-        With `shuffle`, all validations have the same shuffled order. `num_workers` is the number of
-        worker processes, for each process of the trial, that compute samples. Raises DetcloudError
-        for an id or version that cannot name a folder.
+        Raises:
+            DetcloudError: the id or version cannot name a folder.
         """
         return self._decorator(
             ("val", dataset_id, dataset_version),
