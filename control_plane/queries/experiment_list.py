@@ -10,7 +10,7 @@ The listing rows decide most filters and orders. Figures, metrics and hyperparam
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from control_plane.actors.experiment.listing import ListingRow, decode_listings
 from control_plane.actors.experiment.state import LISTING, forks_partition
@@ -18,17 +18,14 @@ from control_plane.actors.metadata_terms import metadata_partition
 from control_plane.actors.records import JobKind
 from control_plane.errors import invalid
 from control_plane.queries.experiment import Experiment, describe_experiments
-from control_plane.queries.experiment_columns import Column, parse_column
+from control_plane.queries.experiment_columns import Column
+from control_plane.queries.experiment_order import BY_ID, Order, Sort, sort_entries, sort_needs
 from control_plane.queries.experiment_terms import Conditions
-from control_plane.queries.listed_facts import DecodedListings, Facts, ListEntry, Need, read_facts
+from control_plane.queries.listed_facts import DecodedListings, Facts, ListEntry, read_facts
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.state_filter import StateFilter, parse_experiment_states
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, StateTable
-
-SortField = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
-Sort = SortField | Column
-Order = Literal["asc", "desc"]
 
 # The most rows of the list that a query reads.
 _PAGE_ROWS = 1_000
@@ -36,11 +33,6 @@ _PAGE_ROWS = 1_000
 _DECIDED_MAX = 500
 _FIRST, _LAST = " ", "\x7f"
 ALL_KINDS = "all"
-# Ids increase with the time of submission, so that the rows are already in both orders.
-_BY_ID = ("id", "submitted")
-# The sort orders by a figure, and the field of `Facts` with the figure.
-_FIGURES = {"metric": "metric", "progress": "progress", "cost": "cost_micros"}
-_COLUMN_NEEDS: dict[str, Need] = {"metric": "metrics", "hparam": "hparams"}
 _NO_FACTS = Facts()
 
 
@@ -101,22 +93,6 @@ class ExperimentFilter:
         return (*forks, *map(metadata_partition, terms))
 
 
-def parse_sort(text: str) -> Sort:
-    """Parse the name of a sorted field, or a column like `metric:loss`.
-
-    Raises:
-        RequestError: invalid, for another text.
-    """
-    for name in get_args(SortField):
-        if text == name:
-            field_name: SortField = name
-            return field_name
-    if ":" in text:
-        return parse_column(text, "sort")
-    known = ", ".join(get_args(SortField))
-    raise invalid("sort", f"{text!a:.80} is not an order; expected {known}, or metric:NAME")
-
-
 def list_experiments(
     services: Services,
     page: PageRequest,
@@ -141,7 +117,7 @@ def list_experiments(
     states = parse_experiment_states(shown.states)
     is_shown = _predicate(shown, states)
     sort, order, columns = form
-    if sort in _BY_ID:
+    if sort in BY_ID:
         read_page = _read_page_by_facts if shown.conditions.facts else _read_page
         entries, cursor = read_page(services, shown, is_shown, page, order == "desc")
         items = _matching_items(services, entries, shown, states, columns)
@@ -150,12 +126,12 @@ def list_experiments(
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
     entries, left_out_before = _read_newest(services, shown, is_shown)
-    needs = shown.conditions.needs | _sort_needs(sort)
+    needs = shown.conditions.needs | sort_needs(sort)
     facts = read_facts(services, entries, needs) if needs else [_NO_FACTS] * len(entries)
     if len(facts) < len(entries):
         left_out_before = entries[len(facts) - 1].experiment_id
     matching = _matching(entries, facts, shown.conditions)
-    entries = _sort_entries(matching, sort, order)
+    entries = sort_entries(matching, sort, order)
     end = first + page.limit
     return ExperimentPage(
         items=_matching_items(services, entries[first:end], shown, states, columns),
@@ -452,45 +428,6 @@ def _look_up(
     }
     for sort in sorts:
         yield sort, None if sort in unmatched else listed.get(sort)
-
-
-def _sort_needs(sort: Sort) -> frozenset[Need]:
-    """Return the kinds of facts that a sort order reads."""
-    if isinstance(sort, Column):
-        return frozenset({_COLUMN_NEEDS[sort.kind]})
-    return frozenset({"figures"}) if sort in _FIGURES else frozenset()
-
-
-def _sort_entries(
-    pairs: Sequence[tuple[ListEntry, Facts]], sort: Sort, order: Order
-) -> list[ListEntry]:
-    """Sort experiments with facts. The arguments have the newest experiment first.
-
-    Experiments with equal values stay newest first. Experiments without a value come last, newest
-    first. Texts are compared without case. In a column of hyperparameters, numbers come before
-    texts in ascending order, and ranges and choices count as no value.
-    """
-    valued = [(_sort_value(entry, facts, sort), entry) for entry, facts in pairs]
-    known = [(value, entry) for value, entry in valued if value is not None]
-    # A stable sort keeps the newest of equals first in both orders.
-    known.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    unknown = [entry for value, entry in valued if value is None]
-    return [*(entry for _, entry in known), *unknown]
-
-
-def _sort_value(entry: ListEntry, facts: Facts, sort: Sort) -> tuple[bool, float | str] | None:
-    """Return the value by which an experiment is sorted: whether the value is a text, and the
-    value. Return None without a value.
-    """
-    if isinstance(sort, Column):
-        value = (facts.metrics if sort.kind == "metric" else facts.hparams).get(sort.name)
-    elif sort in _FIGURES:
-        value = getattr(facts, _FIGURES[sort])
-    else:
-        value = str(getattr(entry.row, sort))
-    if isinstance(value, bool | str):
-        return True, str(value).casefold()
-    return (False, value) if isinstance(value, int | float) else None
 
 
 def _parse_kinds(text: str) -> frozenset[str]:

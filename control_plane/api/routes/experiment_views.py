@@ -18,7 +18,7 @@ from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.experiment_columns import COLUMN_CHARACTERS_MAX, parse_column
-from control_plane.queries.experiment_list import Order, parse_sort
+from control_plane.queries.experiment_order import Order, parse_sort
 from control_plane.queries.experiment_terms import narrow_to_workspace, parse_conditions
 from control_plane.queries.filter_text import CHARACTERS_MAX
 from control_plane.queries.pages import Page

@@ -60,6 +60,7 @@ from control_plane.queries.experiment_columns import (
 )
 from control_plane.queries.experiment_groups import ExperimentGroups
 from control_plane.queries.experiment_list import ExperimentFilter
+from control_plane.queries.experiment_order import Order, parse_sort
 from control_plane.queries.experiment_terms import parse_conditions
 from control_plane.queries.filter_text import CHARACTERS_MAX
 from control_plane.queries.pages import Page
@@ -177,11 +178,11 @@ def _filter(
 
 def _table_form(
     sort: Annotated[str, Query(max_length=COLUMN_CHARACTERS_MAX)] = "id",
-    order: experiment_list.Order = "desc",
+    order: Order = "desc",
     columns: Annotated[list[str] | None, Query(max_length=COLUMNS_MAX)] = None,
 ) -> experiment_list.TableForm:
     shown = tuple(parse_column(text, "columns") for text in columns or ())
-    return experiment_list.TableForm(experiment_list.parse_sort(sort), order, shown)
+    return experiment_list.TableForm(parse_sort(sort), order, shown)
 
 
 @router.get("/experiments")
