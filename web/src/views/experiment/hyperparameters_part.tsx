@@ -4,6 +4,7 @@ import "./comparison.css";
 import type { ExperimentWhole } from "../../api/answers";
 import { ChartFrame } from "../../curves/chart_frame";
 import { ChartSourceContext, type ChartSource } from "../../curves/chart_source";
+import { InTurnPart } from "../../curves/in_turn_part";
 import { rowsCsv } from "../../curves/save_chart";
 import { Scatter, type Dot } from "../../curves/scatter";
 import { countText, numberText, valueText } from "../../parts/format";
@@ -53,14 +54,22 @@ function Charts({ comparison, id, logs }: { comparison: Comparison; id: number; 
         <ImportancePart importance={importance} />
         <ChartSourceContext.Provider value={sourceOf("contour")}><HeatMapPart {...shown} /></ChartSourceContext.Provider>
       </div>
-      <ChartSourceContext.Provider value={sourceOf("parallel")}><ParallelPart {...shown} /></ChartSourceContext.Provider>
-      <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />
+      <InTurnPart height={400}>
+        {() => <ChartSourceContext.Provider value={sourceOf("parallel")}><ParallelPart {...shown} /></ChartSourceContext.Provider>}
+      </InTurnPart>
+      <InTurnPart height={300}>
+        {() => <DistributionPart metrics={measured.map((one) => one.metric)} metric={metric} smallerIsBetter={shown.smallerIsBetter} place={place} />}
+      </InTurnPart>
       <h2>Metric by hyperparameter</h2>
       <div class="split">
         {ordered.map((name) => (
-          <ChartSourceContext.Provider key={name} value={{ ...sourceOf("scatter"), settings: { hyperparameter: name } }}>
-            <HyperparameterPlot name={name} isLog={logs.includes(name)} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
-          </ChartSourceContext.Provider>
+          <InTurnPart key={name} height={300}>
+            {() => (
+              <ChartSourceContext.Provider value={{ ...sourceOf("scatter"), settings: { hyperparameter: name } }}>
+                <HyperparameterPlot name={name} isLog={logs.includes(name)} measured={measured} metric={metric} best={results.best?.trial_id ?? null} place={place} />
+              </ChartSourceContext.Provider>
+            )}
+          </InTurnPart>
         ))}
       </div>
     </>
