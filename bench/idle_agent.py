@@ -5,6 +5,7 @@ writer can report for hundreds of trials.
 """
 
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -66,6 +67,10 @@ class IdleRuntime:
     def processes(self, directory: Path) -> list[int]:
         """Return an empty list: trials have no processes."""
         return []
+
+    def spawn(self, directory: Path, module: str) -> socket.socket:
+        """Refuse to start a process."""
+        raise FileNotFoundError(f"{directory} has no process")
 
     def remove(self, directory: Path) -> None:
         """Do nothing."""

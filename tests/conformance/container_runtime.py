@@ -6,7 +6,10 @@ again.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +20,13 @@ from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.runtime import Launch
 from tests.integration.agent_cluster import SHADOW
 from tests.integration.agent_process import LEAVE, OBEY, PRELUDE
-from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
+from tests.integration.trial_node import (
+    SECONDS_MAX,
+    TrialNode,
+    exit_record,
+    log_text,
+    report_lines,
+)
 from tests.wheels import wheel
 
 OpenNode = Callable[..., TrialNode]
@@ -81,6 +90,47 @@ class ContainerRuntimeContract:
         assert (ended["reason"], ended["code"], ended["signal"]) == ("completed", 0, None)
         assert states(trial) == ["PULLING", "STARTING", "RUNNING"]
         assert lines(trial) == ["hello"]
+
+    def test_spawned_process_is_inside_the_trial_and_ends_with_it(self, node: TrialNode) -> None:
+        spawned = """
+import json, os, sys
+print(json.dumps([os.getcwd(), os.environ["HOME"], os.environ["COLOUR"], os.getuid()]), flush=True)
+for line in sys.stdin:
+    print(line.upper(), end="", flush=True)
+"""
+        program = f'open("spawned.py", "w").write({spawned!r})\nreport("ready", uid=os.getuid())\n'
+        variables = ["COLOUR=blue", "PYTHONPATH=."]
+        trial = begin(node, program + "time.sleep(600)\n", environment_variables=variables)
+        node.watch(trial, lambda: report_lines(trial))
+        with node.runtime.spawn(trial.directory.agent, "spawned") as connection:
+            connection.settimeout(SECONDS_MAX)
+            answers = connection.makefile("rb")
+            home = trial.directory.path
+            place = [str(home / "code"), str(home / "home"), "blue", report_lines(trial)[0]["uid"]]
+            assert json.loads(answers.readline()) == place
+            connection.sendall(b"typed\n")
+            assert answers.readline() == b"TYPED\n"
+            trial.kill(0)
+            node.watch(trial)
+            # A reset is an end as well.
+            with contextlib.suppress(ConnectionError):
+                assert answers.read() == b""
+
+    def test_end_of_the_input_reaches_a_spawned_process(self, node: TrialNode) -> None:
+        spawned = "import sys\nprint(len(sys.stdin.buffer.read()))\n"
+        program = f'open("spawned.py", "w").write({spawned!r})\nreport("ready")\n'
+        variables = ["PYTHONPATH=."]
+        trial = begin(node, program + "time.sleep(600)\n", environment_variables=variables)
+        node.watch(trial, lambda: report_lines(trial))
+        with node.runtime.spawn(trial.directory.agent, "spawned") as connection:
+            connection.settimeout(SECONDS_MAX)
+            connection.sendall(bytes(1 << 20))
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.makefile("rb").read() == b"1048576\n"
+        trial.kill(0)
+        node.watch(trial)
+        with pytest.raises(OSError, match=r"has no (launch|container)"):
+            node.runtime.spawn(trial.directory.agent.with_name("unknown"), "spawned")
 
     def test_exit_of_a_failed_trial_has_the_code_and_the_end_of_the_log(
         self, node: TrialNode

@@ -24,6 +24,7 @@ from detcloud.shared.files import delete_tree, read_json_object, write_atomicall
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -157,6 +158,15 @@ class Node:
         if allocation is None or not allocation.is_active:
             return []
         return self._runtime.processes(allocation.directory.agent)
+
+    def spawn(self, name: str, module: str) -> socket.socket | None:
+        """Start a module of this package in an active allocation. Return a socket of the process.
+
+        The socket is input and output. Return None for an unknown or ended allocation. Raise
+        OSError if the start fails.
+        """
+        directory = self.active_directory(name)
+        return None if directory is None else self._runtime.spawn(directory.agent, module)
 
     def active_directory(self, name: str) -> AllocationDirectory | None:
         """Return the directory of an active allocation. None for an unknown or ended allocation."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detcloud.shared.files import read_untrusted_json_object
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from detcloud.agent.assignment.assignment import Assignment
@@ -146,6 +147,15 @@ class ContainerRuntime(Protocol):
         """Return the ids of the launch's processes on this machine.
 
         Return an empty list after the end, for an unknown directory, and on systems without /proc.
+        """
+
+    def spawn(self, directory: Path, module: str) -> socket.socket:
+        """Start a module of this package in a running launch. Return a socket of input and output.
+
+        The process has the user, the variables and the working directory of the trial, and ends at
+        the latest with the launch. Closing the socket ends the input of the process. Return at
+        once, before the process may have been started; the socket ends if the start fails. Raise
+        OSError if the start fails at once.
         """
 
     def remove(self, directory: Path) -> None:

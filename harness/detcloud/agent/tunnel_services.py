@@ -1,7 +1,8 @@
 """The services of an allocation, which a tunnel opens by name instead of by port.
 
 `location` returns the file with address and secret of a notebook or shell. So the secret passes
-only through the encrypted session, and is in no row of the cluster.
+only through the encrypted session, and is in no row of the cluster. `ssh` starts an SSH server in
+the allocation, whose connection is the stream. So no port of the machine listens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from detcloud.agent.node import Node
 
 LOCATION = "location"
+SSH = "ssh"
+SSH_MODULE = "detcloud.launch.ssh.serve"
 LOCATION_BYTES_MAX = 4_096
 LOCATION_NAMES = ("notebook.json", "shell.json")
 """The files that `detcloud.launch.location` writes in the trial's home, the first found wins."""
@@ -34,8 +37,7 @@ def open_service(node: Node, allocation: str, service: str) -> socket.socket | R
     opener = _SERVICES.get(service)
     if opener is None:
         return ResetReason.UNKNOWN_SERVICE
-    directory = node.active_directory(allocation)
-    return ResetReason.NOT_READY if directory is None else opener(directory)
+    return opener(node, allocation) or ResetReason.NOT_READY
 
 
 def read_location(directory: AllocationDirectory) -> bytes | None:
@@ -59,16 +61,22 @@ def read_location(directory: AllocationDirectory) -> bytes | None:
     return None
 
 
-def _open_location(directory: AllocationDirectory) -> socket.socket | ResetReason:
-    """Return a socket from which the content of the location file can be read."""
-    content = read_location(directory)
+def _open_location(node: Node, allocation: str) -> socket.socket | None:
+    """Return a socket from which the location file can be read. None without a valid file."""
+    directory = node.active_directory(allocation)
+    content = None if directory is None else read_location(directory)
     if content is None:
-        return ResetReason.NOT_READY
+        return None
     served, writer = socket.socketpair()
     with writer:
         # The buffer of a new socket holds LOCATION_BYTES_MAX bytes, so this does not block.
         writer.sendall(content)
     return served
+
+
+def _open_ssh(node: Node, allocation: str) -> socket.socket | None:
+    """Return the connection of a new SSH server in the allocation. None for an ended allocation."""
+    return node.spawn(allocation, SSH_MODULE)
 
 
 def _read_own_file(folder: int, name: str, owner: int) -> bytes | None:
@@ -88,6 +96,7 @@ def _read_own_file(folder: int, name: str, owner: int) -> bytes | None:
         return None
 
 
-_SERVICES: Mapping[str, Callable[[AllocationDirectory], socket.socket | ResetReason]] = {
+_SERVICES: Mapping[str, Callable[[Node, str], socket.socket | None]] = {
     LOCATION: _open_location,
+    SSH: _open_ssh,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +26,14 @@ class OneAllocation:
 
     def active_directory(self, name: str) -> AllocationDirectory | None:
         return self.directory if name == "3.1" else None
+
+    def spawn(self, name: str, module: str) -> socket.socket | None:
+        if name != "3.1":
+            return None
+        served, program = socket.socketpair()
+        with program:
+            program.sendall(module.encode())
+        return served
 
 
 @pytest.fixture
@@ -53,9 +62,17 @@ def test_notebook_comes_before_a_shell(directory: AllocationDirectory) -> None:
     assert read_location(directory) == CONTENT
 
 
+def test_ssh_is_a_new_server_in_the_allocation(node: Node) -> None:
+    served = open_service(node, "3.1", "ssh")
+    assert not isinstance(served, ResetReason)
+    with served:
+        assert receive_exactly(served, 100) == b"detcloud.launch.ssh.serve"
+
+
 @pytest.mark.parametrize(
     ("allocation", "service", "reason"),
     [
+        ("4.1", "ssh", ResetReason.NOT_READY),
         ("3.1", "location", ResetReason.NOT_READY),
         ("4.1", "location", ResetReason.NOT_READY),
         ("3.1", "newer", ResetReason.UNKNOWN_SERVICE),

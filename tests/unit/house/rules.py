@@ -164,6 +164,7 @@ SDK_HOMES = {
         "harness/detcloud/shared/google_packages.py",
     ),
     "azure": ("harness/detcloud/shared/azure.py",),
+    "asyncssh": ("detcloud/launch/ssh/",),
     "urllib3": ("gcp/",),
     # Each framework of training code has a single adapter.
     "keras": ("harness/detcloud/keras.py",),

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 ANSWER_SECONDS_MAX = 60.0
 # An engine sends nothing while it verifies or unpacks a large layer.
 PULL_SILENCE_SECONDS_MAX = 300.0
 ANSWER_BYTES_MAX = 16 << 20
 OUTPUT_BYTES_MAX = 8 * 1024
+HEAD_BYTES_MAX = 64 * 1024
 MESSAGE_CHARACTERS_MAX = 2000
 # The version of Docker 25. The oldest usable version is the first one with device requests.
 API_VERSION = (1, 44)
@@ -147,6 +148,42 @@ class EngineClient:
         except EngineError as error:
             if error.status not in (404, 409):
                 raise
+
+    def create_exec(self, name: str, command: Sequence[str]) -> str:
+        """Prepare a command with input and output in a container. Return the command's id."""
+        body = {
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Cmd": list(command),
+        }
+        return str(self._request_json("POST", f"/containers/{name}/exec", body)["Id"])
+
+    def start_exec(self, identity: str) -> tuple[socket.socket, bytes]:
+        """Start a prepared command. Return its connection, and the first bytes of its output.
+
+        Bytes that are sent over the connection are the input of the command. Its output arrives in
+        frames, see `OutputFrames`. The caller closes the connection.
+        """
+        body = json.dumps({"Detach": False, "Tty": False}).encode()
+        request = (
+            f"POST /v{self.api_version()}/exec/{identity}/start HTTP/1.1\r\n"
+            "Host: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+        )
+        channel = self._connect(self._seconds_max).sock
+        try:
+            channel.sendall(request.encode() + body)
+            status, rest = _read_upgrade(channel)
+        except OSError as error:
+            channel.close()
+            raise EngineUnavailable(f"the container engine did not respond: {error!r}") from error
+        if status not in (101, 200):
+            channel.close()
+            message = str(_parse_object(rest).get("message") or rest.decode(errors="replace"))
+            raise EngineError(status, message.strip()[:MESSAGE_CHARACTERS_MAX])
+        channel.settimeout(None)
+        return channel, rest
 
     def remove_container(self, name: str) -> None:
         """Kill and delete a container and the container's anonymous volumes.
@@ -295,6 +332,22 @@ def _split_tag(name: str) -> tuple[str, str]:
     # A colon before the last slash belongs to the registry's port.
     before, colon, tag = name.rpartition(":")
     return (before, tag) if colon and "/" not in tag else (name, "latest")
+
+
+def _read_upgrade(channel: socket.socket) -> tuple[int, bytes]:
+    """Read the head of an answer. Return the status, and the received bytes after the head.
+
+    Raise ConnectionError for an incomplete or too long head.
+    """
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = channel.recv(4096)
+        if not part or len(received) > HEAD_BYTES_MAX:
+            raise ConnectionError("the answer has no complete head")
+        received += part
+    head, _, rest = received.partition(b"\r\n\r\n")
+    code = head.split(None, 2)[1:2]
+    return int(code[0]) if code and code[0].isdigit() else 0, rest
 
 
 def _send_request(

@@ -38,6 +38,7 @@ from detcloud.agent.docker.container import (
 from detcloud.agent.docker.control_groups import group_processes
 from detcloud.agent.docker.early_pull import EarlyPull
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
+from detcloud.agent.docker.exec_stream import start_module
 from detcloud.agent.docker.image_cache import ImageCache
 from detcloud.agent.docker.images import Image, image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
@@ -49,6 +50,7 @@ from detcloud.shared.files import write_atomically
 from detcloud.shared.trial_directory import DATA_LAYER_PATH
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from detcloud.agent.assignment.assignment import Assignment
@@ -233,6 +235,17 @@ class DockerRuntime:
         except (EngineUnavailable, EngineError):
             return []
         return group_processes(int((found.get("State") or {}).get("Pid") or 0))
+
+    def spawn(self, directory: Path, module: str) -> socket.socket:
+        """Start a module in the container, and return a socket with the input and output.
+
+        A thread sends the requests to the engine and passes on the bytes. Raise OSError for an
+        unknown launch.
+        """
+        launch = self._launches.get(directory)
+        if launch is None:
+            raise FileNotFoundError(f"{directory} has no container")
+        return start_module(self._engine, launch.name, (PYTHON, "-P", "-m", module), self._log_line)
 
     def remove(self, directory: Path) -> None:
         """Stop the launch's thread. A sweep removes the container once the engine answers.

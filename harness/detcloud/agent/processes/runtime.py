@@ -9,6 +9,8 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -25,7 +27,11 @@ from detcloud.agent.assignment.unused_settings import process_notices
 from detcloud.agent.processes.overlay import lay_out_overlay
 from detcloud.agent.runtime import Launch, Phase, Status, read_stop_deadline
 from detcloud.launch.launchers import find_launcher
-from detcloud.shared.files import read_untrusted_json_object, write_atomically
+from detcloud.shared.files import (
+    read_json_object,
+    read_untrusted_json_object,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +71,8 @@ class ProcessRuntime:
         # The supervisors that a signal ended. Such a supervisor has not written an exit record.
         self._killed: set[int] = set()
         self._seen_alive: dict[Path, float] = {}
+        # The processes of `spawn` that were not reaped yet.
+        self._spawned: set[int] = set()
 
     @property
     def owner(self) -> None:
@@ -231,6 +239,35 @@ class ProcessRuntime:
             return []
         return _launch_processes(process, directory.parent / "home")
 
+    def spawn(self, directory: Path, module: str) -> socket.socket:
+        """Start a module in a running launch, and return a socket with the input and output.
+
+        The home folder in the process's variables marks the process as a part of the launch, so the
+        process ends with the launch. Raise OSError if the process cannot be started.
+        """
+        launch = read_json_object(directory / "launch.json")
+        if launch is None:
+            raise FileNotFoundError(f"{directory} has no launch")
+        served, program = socket.socketpair()
+        try:
+            with program, (directory / "spawned.log").open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", module],
+                    stdin=program.fileno(),
+                    stdout=program.fileno(),
+                    stderr=log,
+                    env=launch["environment"],
+                    cwd=launch["cwd"],
+                    start_new_session=True,
+                )
+        except BaseException:
+            served.close()
+            raise
+        # Without this, Popen would also wait for the process, which `_reap` does by the id.
+        process.returncode = 0
+        self._spawned.add(process.pid)
+        return served
+
     def remove(self, directory: Path) -> None:
         """Delete the runtime's state of a launch, and reap ended supervisors. The files stay."""
         self._seen_alive.pop(directory, None)
@@ -272,6 +309,11 @@ class ProcessRuntime:
         return True
 
     def _reap(self) -> None:
+        for pid in list(self._spawned):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._spawned.discard(pid)
         for pid in list(self._children):
             with contextlib.suppress(ChildProcessError):
                 ended, status = os.waitpid(pid, os.WNOHANG)

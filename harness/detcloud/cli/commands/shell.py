@@ -22,7 +22,8 @@ from detcloud.client import Client
 from detcloud.client.command import SHELL, Command
 from detcloud.shared.errors import DetcloudError
 
-NO_SSH = "a shell is opened without SSH: `detcloud shell open ID`"
+WITH_SSH = "`detcloud ssh ID` opens a shell with SSH, and takes options of `ssh`"
+SHOW_SSH = "`detcloud shell show-ssh-command ID` prints the command"
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     """
     _add_program_argument(parser)
     add_creation_options(parser)
-    add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
+    add_replaced_option(parser, "--show-ssh-command", instead=SHOW_SSH)
 
 
 def start_shell(arguments: Namespace) -> int:
@@ -75,21 +76,29 @@ def add_open_arguments(parser: ArgumentParser) -> None:
     """
     add_id_argument(parser)
     _add_program_argument(parser)
-    add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
+    add_replaced_option(parser, "--show-ssh-command", instead=SHOW_SSH)
 
 
 def open_shell(arguments: Namespace) -> int:
     """Open a shell in this terminal, or run a program in the shell, and return the exit code. The
     shell keeps running, and a notice on stderr says so.
 
+    Words that begin with a hyphen are options of `ssh`, as for Determined: then OpenSSH's client
+    replaces this process.
+
     Wait without a time limit until a new shell has started. Return FAILED if the shell has ended or
     the connection broke, after printing the reason to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, the id is unknown or not a shell, or the program
-            begins with a hyphen. Or the shell's address or port cannot be used, or a request
-            failed.
+        DetcloudError: no cluster is available, or the id is unknown or not a shell. Or the shell's
+            address or port cannot be used, or a request failed.
     """
+    words = program_words(arguments.words)
+    if words and words[0].startswith("-"):
+        # Imported here, because a shell without such options needs no SSH.
+        from detcloud.cli.commands.ssh import become_ssh
+
+        become_ssh(arguments, arguments.command_id, words)
     shell = load_run(SHELL, arguments)
     return _open(arguments.client, shell, _program(arguments))
 
@@ -129,7 +138,7 @@ def _program(arguments: Namespace) -> list[str]:
     """
     words = program_words(arguments.words)
     if words and words[0].startswith("-"):
-        raise DetcloudError(f"{words[0]} is not the name of a program; {NO_SSH}")
+        raise DetcloudError(f"{words[0]} is not the name of a program; {WITH_SSH}")
     return words
 
 

@@ -102,7 +102,11 @@ def run_tunnel(arguments: Namespace) -> int:
     client = connect(arguments)
     # Scripts start background processes with SIGINT ignored, so SIGTERM must close the tunnel too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    trial_id = arguments.id if arguments.trial else _only_trial(client, arguments.id)
+    trial_id = (
+        arguments.id
+        if arguments.trial
+        else find_only_trial(client, arguments.id, "tunnel --trial {} PORT")
+    )
     pairs = arguments.pairs or _configured_pairs(client, trial_id)
     _raise_descriptor_limit()
     listeners = open_listeners(pairs)
@@ -123,8 +127,13 @@ def run_tunnel(arguments: Namespace) -> int:
     return FAILED
 
 
-def _only_trial(client: Client, experiment_id: int) -> int:
+def find_only_trial(client: Client, experiment_id: int, command: str) -> int:
     """Return the id of the only running trial of an experiment, command, notebook or shell.
+
+    Args:
+        client: the connection to the cluster.
+        experiment_id: the experiment, command, notebook or shell.
+        command: the words after `detcloud` that choose a trial, with `{}` for its id.
 
     Raises:
         DetcloudError: no trial or several trials run.
@@ -137,12 +146,12 @@ def _only_trial(client: Client, experiment_id: int) -> int:
     if len(running) > 1:
         raise DetcloudError(
             f"{len(running)} trials of experiment {experiment_id} run: choose one with "
-            f"`detcloud tunnel --trial {running[0]} PORT`; `detcloud trial list {experiment_id}` "
+            f"`detcloud {command.format(running[0])}`; `detcloud trial list {experiment_id}` "
             "lists them"
         )
     if not running:
         raise DetcloudError(
-            f"no trial of {experiment_id} runs now; a tunnel leads to a running trial: see "
+            f"no trial of {experiment_id} runs now; a connection leads to a running trial: see "
             "`detcloud job list`"
         )
     return running[0]

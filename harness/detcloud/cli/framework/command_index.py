@@ -218,10 +218,20 @@ _NOTEBOOK = _run_commands(
     ("start", "start JupyterLab and open it"),
     ("open", "print the address of a notebook and open it"),
 )
-_SHELL = _run_commands(
-    "shell",
-    ("start", "start a shell on the cluster and open it"),
-    ("open", "open a shell, or run a program in it"),
+_SHELL = (
+    *_run_commands(
+        "shell",
+        ("start", "start a shell on the cluster and open it"),
+        ("open", "open a shell, or run a program in it"),
+    ),
+    Command(
+        "shell",
+        "show-ssh-command",
+        "print the command that opens a shell with SSH",
+        "ssh",
+        (),
+        ("show_ssh_command",),
+    ),
 )
 
 _CHECKPOINT = (
@@ -412,6 +422,9 @@ _FLAT = (
         is_local=True,
     ),
     Command("", "cost", "show costs by experiment, user, pool or day", "cost", ("cost",)),
+    Command("", "ssh", "open a terminal on the machine of a running trial", "ssh", ("ssh",)),
+    Command("", "ssh config", "write settings for SSH clients and editors", "ssh", ("ssh config",)),
+    Command("", "ssh proxy", "carry an SSH client's connection", "ssh", ("ssh proxy",)),
     Command("", "tunnel", "reach ports of a running trial", "tunnel", ("tunnel",)),
     Command("", "version", "show versions", "version", ("version",)),
 )

@@ -11,7 +11,6 @@ _TASK_LISTS = "`detcloud job list` lists running and queued jobs; `detcloud comm
 `notebook list`, `shell list` and `trial list EXPERIMENT` also list ended runs"
 _TASKS_OF_NOUNS = "tasks are trials, commands, notebooks and shells here: `detcloud job list` \
 lists running jobs, `detcloud command run` runs a program, `detcloud trial logs TRIAL` prints a log"
-_NO_SSH = "`detcloud shell open ID` opens a shell; SSH is not supported"
 _USERS = (
     "a user is the name on an access token: `detcloud token create USER`, `detcloud token list`"
 )
@@ -89,7 +88,6 @@ REPLACED_VERBS = {
     "project list-experiments": _OF_PROJECT,
     "master cluster-message": "cluster messages are not supported",
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` shows its options",
-    **{f"shell {verb}": _NO_SSH for verb in ("show-ssh-command", "show_ssh_command")},
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
     "resource-pool bindings": "all workspaces share all pools",
     **{f"tensorboard {verb}": _TENSORBOARD for verb in _TASK_VERBS},

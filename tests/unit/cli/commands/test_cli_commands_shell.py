@@ -10,16 +10,13 @@ from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
 
 
-@pytest.mark.parametrize("words", [("start", "--", "-L", "80:x:80"), ("open", "1", "--", "-A")])
-def test_ssh_options_are_refused_with_an_explanation(
-    fake: FakeCluster, detcloud: Detcloud, words: tuple[str, ...]
+def test_ssh_options_of_a_new_shell_are_refused_with_an_explanation(
+    fake: FakeCluster, detcloud: Detcloud
 ) -> None:
-    fake.add_experiment({"name": "mine"}, {})
-    fake.experiments[0]["kind"] = "shell"
-    done = detcloud("shell", *words)
+    done = detcloud("shell", "start", "--", "-L", "80:x:80")
     assert done.code == 1
-    assert f"{words[-1] if words[0] == 'open' else '-L'} is not the name of a program" in done.err
-    assert "a shell is opened without SSH" in done.err
+    assert "-L is not the name of a program" in done.err
+    assert "`detcloud ssh ID` opens a shell with SSH" in done.err
 
 
 def test_shell_open_refuses_a_notebook(fake: FakeCluster, detcloud: Detcloud) -> None:

@@ -154,8 +154,6 @@ def test_unsupported_determined_noun_has_a_replacement(noun: str) -> None:
         ("deploy gcp dump-master-config-template", "`detcloud cluster apply FILE`"),
         ("deploy gke-experimental up", "`detcloud deploy gcp --team TEAM`"),
         ("deploy local cluster-up", "`detcloud up`"),
-        ("shell show-ssh-command 5", "`detcloud shell open ID`"),
-        ("shell show_ssh_command 5", "`detcloud shell open ID`"),
         ("dev curl /api/v1/experiments", "`curl -H 'Authorization: Bearer TOKEN'"),
         ("dev bindings list", "/api/v1/openapi.json describes the API"),
         ("dev auth-token", "`detcloud token create`"),

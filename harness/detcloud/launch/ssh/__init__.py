@@ -1,0 +1,1 @@
+"""The SSH server of an allocation, a process for each connection."""
