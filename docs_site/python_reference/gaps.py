@@ -25,6 +25,13 @@ def find_gaps(entry: Entry, *, has_methods: bool) -> Iterator[str]:
             yield f"{part.title} has no example: add a cell to docs/python/examples"
 
 
+def find_field_gaps(entry: Entry) -> Iterator[str]:
+    """Yield a line for each field of a record without a text."""
+    for field in entry.fields:
+        if not field.text:
+            yield f"the field {field.name} of {entry.title} has no docstring"
+
+
 def _text_gaps(entry: Entry) -> Iterator[str]:
     """Yield a line for a missing docstring, and for parameters that the docstring leaves out.
 

@@ -9,7 +9,7 @@ from docs_site.python_reference import determined_names
 from docs_site.python_reference.collection import Collector
 from docs_site.python_reference.entries import Entry, Page
 from docs_site.python_reference.examples_reader import read_examples
-from docs_site.python_reference.gaps import find_gaps
+from docs_site.python_reference.gaps import find_field_gaps, find_gaps
 from docs_site.python_reference.markdown import render_index, render_page
 from docs_site.python_reference.records import record_subjects
 from docs_site.python_reference.source import ParserLog, SourceProblem, Sources
@@ -75,8 +75,10 @@ def _build_page(collector: Collector, page: PageSubjects) -> Page:
 
 def _page_gaps(page: Page) -> Iterator[str]:
     """Yield the gaps of a page. Records need no example: methods that return them have one."""
-    if page.file != RECORDS:
-        for entry in page.entries:
+    for entry in page.entries:
+        if page.file == RECORDS:
+            yield from find_field_gaps(entry)
+        else:
             # Methods of Determined are documented there.
             yield from find_gaps(entry, has_methods=page.file != determined_names.PAGE)
 

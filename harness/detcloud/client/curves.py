@@ -20,6 +20,7 @@ class RecordedTrial(TypedDict):
     """The recorded curve of a trial."""
 
     hparams: dict[str, Any]
+    """The hyperparameters."""
     seconds_per_batch: float | None
     """None if the reports do not show the speed."""
     points: list[tuple[int, float | None]]
@@ -32,8 +33,11 @@ class RecordedCurves(TypedDict):
     """The content of a file of curves. docs/simulate.md describes the format."""
 
     version: int
+    """The version of the format: 1."""
     metric: str
+    """The name of the searcher's metric."""
     trials: list[RecordedTrial]
+    """The trials with validations or without."""
 
 
 def read_curves(

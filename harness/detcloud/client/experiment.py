@@ -14,13 +14,13 @@ from detcloud.client.records import (
     Activity,
     CollectionPreview,
     ExperimentMetrics,
-    ExperimentReplacements,
     HistoryEntry,
     NoticeCounts,
     ReplayedActor,
     Rungs,
     UnrecordedCheckpoint,
 )
+from detcloud.client.replacement_records import ExperimentReplacements
 from detcloud.client.resource import Field, Resource
 
 ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"})

@@ -36,7 +36,9 @@ class ExperimentFilters(TypedDict, total=False):
     both.
     """
     workspace: str | None
+    """The name of the workspace."""
     project: str | None
+    """The name of the project."""
     metadata: Mapping[str, object] | Sequence[str] | None
     """Values of the metadata by path, such as `{"data.version": 3}` or `["data.version=3"]`."""
     filter: str | None
@@ -53,6 +55,7 @@ class Workspace(TypedDict):
     workspace: str
     """The name."""
     projects: int
+    """The number of projects with experiments."""
     experiments: int
     """All experiments, including archived ones."""
     open: int
@@ -65,11 +68,15 @@ class Project(TypedDict):
     """A project of a workspace, with the counts of a Workspace."""
 
     workspace: str
+    """The name of the workspace."""
     project: str
     """The name."""
     experiments: int
+    """All experiments, including archived ones."""
     open: int
+    """Experiments that have not ended."""
     archived: int
+    """Archived experiments."""
 
 
 def read_experiments(

@@ -37,6 +37,7 @@ class ForkPreview:
     resource_pool: str
     """The name of the fork's resource pool."""
     slots_per_trial: int
+    """The slots of each trial."""
     warnings: Sequence[str]
     """The warnings of the cluster; empty without any."""
 
@@ -62,6 +63,7 @@ class ForkEstimate:
     units: float | None = None
     """The training of all trials in `unit`; None if the search cannot be previewed."""
     unit: str = ""
+    """The unit of training, such as `batches`."""
     slots: int | None = None
     """The number of slots on which the search was simulated."""
     seconds: float | None = None

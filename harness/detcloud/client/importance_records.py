@@ -7,6 +7,7 @@ class ResultLength(TypedDict):
     """A length of training at which the results of trials can be compared."""
 
     length: int
+    """The length of training."""
     trials: int
     """The number of trials that have trained to this length."""
 
@@ -28,6 +29,7 @@ class Importance(TypedDict):
     """The importance of the hyperparameters that differ between an experiment's trials."""
 
     metric: str
+    """The name of the metric."""
     smaller_is_better: bool | None
     """None for another metric than the searcher metric."""
     unit: str

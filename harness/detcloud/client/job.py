@@ -11,7 +11,9 @@ class QueuePlace(TypedDict):
     """A place in the queue of a priority pool."""
 
     priority: int
+    """The priority, 1 (first) to 99."""
     position: str
+    """The position among jobs of the priority, as a decimal number of microseconds."""
 
 
 class JobChange(TypedDict, total=False):

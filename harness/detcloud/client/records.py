@@ -12,8 +12,11 @@ class Pool(TypedDict):
     """The slots and trials of a resource pool."""
 
     name: str
+    """The name of the pool."""
     slots: int
+    """Slots of usable agents."""
     free_slots: int
+    """Slots without an allocation."""
     queued: int
     """Allocations that wait for slots."""
     running: int
@@ -26,8 +29,11 @@ class Overview(TypedDict):
     """The cluster's identity and resource pools."""
 
     cluster_id: str
+    """The id of the cluster."""
     version: str
+    """The version of detcloud on the cluster."""
     resource_pools: list[Pool]
+    """All pools."""
 
 
 class Activity(TypedDict):
@@ -51,6 +57,7 @@ class PoolChange(TypedDict):
     """The effect of a cluster configuration file on a pool."""
 
     resource_pool: str
+    """The name of the pool."""
     action: str
     """`create`, `change`, `remove` or `keep`."""
     fields: list[str]
@@ -61,17 +68,20 @@ class AppliedConfiguration(TypedDict):
     """The changes that a cluster configuration file made, or with `dry_run` would make."""
 
     changes: list[PoolChange]
+    """The effect on each pool."""
     shared: list[str]
     """The paths of the changed settings that all pools share."""
     warnings: NotRequired[list[str]]
     """The settings of pools that have no effect. Earlier clusters send no warnings."""
     dry_run: bool
+    """Whether the changes were only computed."""
 
 
 class Identity(TypedDict):
     """The user and the role of a token."""
 
     user: str
+    """The name of the user."""
     role: str
     """`user` or `admin`."""
 
@@ -80,6 +90,7 @@ class RungTrial(TypedDict):
     """A trial's entry in a rung."""
 
     id: int
+    """The id of the trial."""
     number: int
     """The trial's number within the experiment, from 0."""
     metric: float | None
@@ -92,6 +103,7 @@ class Rung(TypedDict):
     """A rung: the trials of a bracket that were compared at the same length."""
 
     number: int
+    """The number of the rung in the bracket, from 0."""
     length: int
     """The training length at which trials are compared, in the unit of the Rungs."""
     reached: int
@@ -117,7 +129,9 @@ class Rungs(TypedDict):
     unit: str
     """The unit of lengths, such as `batches`."""
     metric: str
+    """The name of the searcher's metric."""
     smaller_is_better: bool
+    """Whether small values of the metric are best."""
     brackets: list[Bracket]
     """Empty if the searcher does not compare trials at rungs."""
 
@@ -143,13 +157,16 @@ class TrialCounts(TypedDict):
     running: int
     """Trials that have not ended."""
     completed: int
+    """Trials that completed."""
     errored: int
+    """Trials that failed."""
 
 
 class Place(TypedDict):
     """Slots of a single agent."""
 
     agent_id: str
+    """The id of the agent."""
     slots: list[int]
     """The numbers of the slots on the agent."""
 
@@ -158,132 +175,45 @@ class Allocation(TypedDict):
     """The slots of a trial."""
 
     id: str
+    """The id: the trial's id, a dot, and the number of the run."""
     state: str
     """`PENDING`, `ASSIGNED`, `PULLING`, `STARTING`, `RUNNING` or `TERMINATING`."""
     places: list[Place]
     """One place for each agent, that of the chief first. Empty while the trial waits."""
 
 
-class Loss(TypedDict):
-    """A run that was lost with the agent or machine. A loss is no failure of the trial."""
-
-    time_ms: int
-    agent_id: str
-    cause: str
-
-
-class Damage(TypedDict):
-    """A checkpoint that was found damaged when a run tried to start from the checkpoint."""
-
-    time_ms: int
-    uuid: str
-    steps_completed: int
-    cause: str
-    instead: str | None
-    """The checkpoint that the run started from, or None if the trial had no other of its own."""
-    instead_steps: int
-
-
-class PhaseDuration(TypedDict):
-    """The duration of a phase of a replacement."""
-
-    phase: str
-    duration_ms: int
-
-
-class Replacement(TypedDict):
-    """The way of a trial from the loss of slots to the first step of a later run."""
-
-    experiment_id: int
-    trial_id: int
-    cause: str
-    """`notice`, `loss` or `preemption`."""
-    reason: str
-    from_epoch: int
-    """The number of the run that lost its slots."""
-    from_agent_id: str
-    epoch: int
-    """The number of the run that trains again, or that waits or starts."""
-    agent_ids: list[str]
-    begun_ms: int
-    ended_ms: int | None
-    """The time of the first step, or None before it."""
-    attempts: int
-    """The number of runs in between that ended before their first step."""
-    duration_ms: int
-    phases: list[PhaseDuration]
-    """The known phases in order. Their sum is `duration_ms`."""
-    has_first_step: bool
-    early_pull_failure: str
-    """Why the machine could not pull the image before the assignment, or empty."""
-
-
-class PhaseSum(TypedDict):
-    """A phase over several replacements. The phase `total` is the whole replacement."""
-
-    phase: str
-    count: int
-    median_ms: int
-    p90_ms: int
-
-
-class CauseSum(TypedDict):
-    """The replacements of a pool or an experiment with a cause."""
-
-    cause: str
-    count: int
-    unmeasured: int
-    """The number of further replacements whose run did not report its first step."""
-    phases: list[PhaseSum]
-
-
-class ExperimentReplacements(TypedDict):
-    """The sums of an experiment's replacements."""
-
-    experiment_id: int
-    since_ms: int
-    """The time of the submission, or the end of the earliest summed replacement."""
-    is_cut: bool
-    """Whether only the latest 1,000 replacements are summed."""
-    causes: list[CauseSum]
-    latest: list[Replacement]
-    """The latest replacements, the newest first."""
-
-
-class ReplacementSums(TypedDict):
-    """The sums of a pool's replacements."""
-
-    resource_pool: str
-    since_ms: int
-    is_cut: bool
-    """Whether only the latest 1,000 replacements are summed."""
-    causes: list[CauseSum]
-    latest: list[Replacement]
-    """The latest replacements, the newest first."""
-
-
 class MetricReport(TypedDict):
     """A report of a trial's metrics."""
 
     group: str
+    """The group, such as `training` or `validation`."""
     steps_completed: int
     """The number of batches after which the metrics were measured."""
     metrics: dict[str, Any]
+    """The metrics by name."""
     time_ms: int
+    """The time of the report, epoch milliseconds."""
 
 
 class MetricSummary(TypedDict):
     """A summary of all reports of a numeric metric of a trial."""
 
     group: str
+    """The group of the metric."""
     name: str
+    """The name of the metric."""
     count: int
+    """The number of reports."""
     last_steps: int
     """The batches completed at the last report."""
     last: float
+    """The last value."""
     minimum: float
+    """The smallest value."""
     maximum: float
+    """The largest value."""
     mean: float
+    """The mean of all values."""
 
 
 class Series(TypedDict):
@@ -294,7 +224,9 @@ class Series(TypedDict):
     """
 
     group: str
+    """The group of the metric."""
     name: str
+    """The name of the metric."""
     points: list[tuple[int, float]]
     """Pairs of steps_completed and value."""
     total: int
@@ -305,6 +237,7 @@ class TrialSeries(TypedDict):
     """The curve of a trial, as a part of ExperimentMetrics."""
 
     trial_id: int
+    """The id of the trial."""
     points: list[tuple[int, float]]
     """Pairs of steps_completed and value."""
     total: int
@@ -315,7 +248,9 @@ class ExperimentMetrics(TypedDict):
     """The curves of a metric, for an experiment's best trials."""
 
     group: str
+    """The group of the metric."""
     name: str
+    """The name of the metric."""
     series: list[TrialSeries]
     """One curve per trial, the best trial first."""
 
@@ -332,6 +267,7 @@ class LogLine(TypedDict):
     level: str | None
     """None if the line has no known level."""
     text: str
+    """The line without its line end."""
     unfinished: bool
     """Whether the text is a part of the last line, which the next line continues."""
 
@@ -340,11 +276,13 @@ class HistoryEntry(TypedDict):
     """A change of an experiment or of a trial."""
 
     time_ms: int
+    """The time of the change, epoch milliseconds."""
     actor: str
     """For example `experiment#3` or `trial#7`."""
     revision: int
     """The revision of the actor after the change."""
     text: str
+    """The change as a sentence."""
     reasons: list[str]
     """The reasons for the change."""
 
@@ -353,6 +291,7 @@ class ReplayedActor(TypedDict):
     """The result of replaying an actor's journal."""
 
     actor: str
+    """For example `experiment#3` or `trial#7`."""
     entries: int
     """The number of journal entries replayed."""
     difference: dict[str, Any] | None
@@ -363,8 +302,11 @@ class CheckpointFile(TypedDict):
     """A file of a checkpoint."""
 
     path: str
+    """The path within the checkpoint."""
     size: int
+    """The size in bytes."""
     sha256: str
+    """The SHA-256 of the content in hexadecimal."""
     url: str
     """A URL that serves the file for 15 minutes without a token."""
 
@@ -373,6 +315,7 @@ class EventFilePart(TypedDict):
     """A part of a TensorBoard file."""
 
     size: int
+    """The size in bytes."""
     url: str
     """A URL that serves the part for 15 minutes without a token."""
 
@@ -381,16 +324,20 @@ class EventFile(TypedDict):
     """A TensorBoard file. Its content is the concatenation of the parts."""
 
     path: str
+    """The path within the folder of event files."""
     size: int
+    """The size in bytes."""
     version: str
     """While the version stays the same, the file has only grown."""
     parts: list[EventFilePart]
+    """The parts in order."""
 
 
 class CheckpointPlace(TypedDict):
     """The place where a checkpoint is stored."""
 
     uuid: str
+    """The UUID of the checkpoint."""
     path: str
     """The checkpoint's folder in the store."""
     storage: dict[str, str]
@@ -412,12 +359,14 @@ class CheckpointPin(CheckpointHolders):
     """A checkpoint with all holders."""
 
     uuid: str
+    """The UUID of the checkpoint."""
 
 
 class FileFinding(TypedDict):
     """The result of verifying a file of a checkpoint."""
 
     path: str
+    """The path within the checkpoint."""
     state: str
     """`OK`, `DAMAGED` or `MISSING`. `DENIED` if the store's answer hides whether the file exists.
     """
@@ -431,21 +380,28 @@ class CollectionPreview(TypedDict):
     delete: list[dict[str, Any]]
     """The first 500 checkpoints to delete, as the API describes checkpoints."""
     delete_count: int
+    """The number of checkpoints to delete."""
     delete_files: int
     """The number of files to delete, manifests included."""
     delete_bytes: int
+    """The size of the files to delete."""
     delete_seconds: int
     """The duration of the deletion at the cluster's limit of deletions per second."""
     keep_count: int
+    """The number of checkpoints to keep."""
     keep_bytes: int
+    """The size of the files to keep."""
 
 
 class DeletionPreview(TypedDict):
     """The effect of deleting a checkpoint."""
 
     uuid: str
+    """The UUID of the checkpoint."""
     delete_files: int
+    """The number of files to delete."""
     delete_bytes: int
+    """The size of the files to delete."""
     delete_seconds: int
     """The duration of the deletion at the cluster's limit of deletions per second."""
     problem: str
@@ -473,9 +429,13 @@ class CostReport(TypedDict):
     by: str
     """What an item stands for: `experiment`, `trial`, `user`, `pool` or `day`."""
     since: str
+    """The first day, such as `2026-11-01`."""
     until: str
+    """The last day."""
     items: list[CostItem]
+    """The costs of each experiment, trial, user, pool or day."""
     total: CostItem
+    """The sums of all items."""
 
 
 class UnrecordedCheckpoint(TypedDict):
@@ -486,8 +446,11 @@ class UnrecordedCheckpoint(TypedDict):
     """
 
     uuid: str
+    """The UUID of the checkpoint."""
     trial_id: int
+    """The id of the trial that wrote the folder."""
     experiment_id: int
+    """The id of the experiment."""
     epoch: int
     """The number of the trial's run that wrote the folder."""
     is_complete: bool

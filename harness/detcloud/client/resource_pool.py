@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.client.config_text import read_config_text
-from detcloud.client.records import ReplacementSums
+from detcloud.client.replacement_records import ReplacementSums
 from detcloud.client.resource import Field, Resource, path_segment
 
 if TYPE_CHECKING:

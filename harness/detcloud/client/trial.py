@@ -9,15 +9,13 @@ from typing import Any
 from detcloud.client.log import LogCursor, LogFilter, read_lines
 from detcloud.client.records import (
     Allocation,
-    Damage,
     EventFile,
     LogLine,
-    Loss,
     MetricReport,
     MetricSummary,
-    Replacement,
     Series,
 )
+from detcloud.client.replacement_records import Damage, Loss, Replacement
 from detcloud.client.resource import Field, Resource
 
 LOG_CHUNK_BYTES = 1 << 20

@@ -48,7 +48,8 @@ from detcloud.client import Client, Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
 from detcloud.client.fork_records import Family
-from detcloud.client.records import Activity, ExperimentReplacements
+from detcloud.client.records import Activity
+from detcloud.client.replacement_records import ExperimentReplacements
 from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 

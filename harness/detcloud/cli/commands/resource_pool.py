@@ -26,7 +26,8 @@ from detcloud.cli.rendering.table import (
     time_column,
 )
 from detcloud.client import Client
-from detcloud.client.records import AppliedConfiguration, ReplacementSums
+from detcloud.client.records import AppliedConfiguration
+from detcloud.client.replacement_records import ReplacementSums
 from detcloud.client.resource_pool import ResourcePool
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
