@@ -17,12 +17,16 @@ def find_gaps(entry: Entry, *, has_methods: bool) -> Iterator[str]:
     """
     if not entry.examples:
         yield f"{entry.title} has no example: add a cell to docs/python/examples"
-    code = "\n".join(entry.examples)
     for part in (entry, *(entry.members if has_methods else ())):
         yield from _text_gaps(part)
-        name = part.title.rpartition(".")[2]
-        if part is not entry and not part.examples and not re.search(rf"\b{name}\b", code):
+        if part is not entry and not part.examples and not mentions(entry.examples, part):
             yield f"{part.title} has no example: add a cell to docs/python/examples"
+
+
+def mentions(examples: list[str], method: Entry) -> bool:
+    """Return whether the examples of a class call or define a method."""
+    name = method.title.rpartition(".")[2]
+    return any(re.search(rf"\b{name}\b", code) for code in examples)
 
 
 def find_field_gaps(entry: Entry) -> Iterator[str]:

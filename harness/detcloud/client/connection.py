@@ -35,7 +35,7 @@ class Connection:
             url: the address of the cluster, such as `http://127.0.0.1:8470`.
             token: the token. Without a token, both are looked up: DETCLOUD_URL and DETCLOUD_TOKEN,
                 the stored credentials, or the local cluster. With a token alone, only the address
-                is.
+                is looked up.
 
         Raises:
             NoCluster: no cluster is configured, and the local cluster does not run.
