@@ -97,6 +97,14 @@ class TrialSettings:
     """Whether metrics of runs whose work was lost are discarded (trial/lost_work.py). False for
     experiments of older releases.
     """
+    max_duration_ms: int | None = None
+    """The time in ms after which the run of a command, notebook or shell ends, from the assignment
+    of slots. None: no limit.
+    """
+    idle_timeout_ms: int | None = None
+    """The time in ms after which the agent ends the idle run of a command or shell. None: no
+    limit.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
             "replaces_run": trial.replacement is not None,
+            **_limit_fields(trial),
         }
 
     return build_spec
@@ -175,6 +176,21 @@ def _workload_fields(
         **{name: count for name, count in epochs.items() if count},
         "checkpoint_policy": config.checkpoint_policy,
     }
+
+
+def _limit_fields(trial: TrialState) -> dict[str, Any]:
+    """Return the field `run_limits` of a command, notebook or shell with limits, else no field.
+
+    `ends_ms` is the end of the run in epoch ms. `idle_timeout_ms` is the time after which the agent
+    ends an idle run.
+    """
+    settings, allocation = trial.settings, trial.allocation
+    limits = {}
+    if settings.max_duration_ms is not None and allocation is not None and allocation.placed_ms:
+        limits["ends_ms"] = allocation.placed_ms + settings.max_duration_ms
+    if settings.idle_timeout_ms is not None:
+        limits["idle_timeout_ms"] = settings.idle_timeout_ms
+    return {"run_limits": limits} if limits else {}
 
 
 def _counts_epochs(trial: TrialState, workloads: Mapping[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from control_plane.config.notebook import notebook_layer, notebook_program
 from control_plane.config.other_files import find_other_file
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
+from control_plane.config.run_limits import RunLimits, take_limits
 from control_plane.config.section import findings_of
 from control_plane.config.shell import SHELL_PROGRAM, find_program
 from control_plane.config.stated_fields import stated_fields_of
@@ -90,13 +91,16 @@ def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
     """Convert the layers of a command, notebook or shell to the layers of an experiment.
 
     The result has the search of a single trial in the cluster's layer, and the program of a
-    notebook or shell as the entrypoint. Fields that the kind of job cannot have are added to the
-    findings.
+    notebook or shell as the entrypoint. The limits of the run are taken out (`find_run_limits`).
+    Fields that the kind of job cannot have are added to the findings.
     """
     findings: list[Finding] = []
-    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
+    program: list[str] = []
     if kind is JobKind.NOTEBOOK:
         layers, program, findings = _take_idle_settings(layers)
+    layers, wrong = _drop_limits(layers)
+    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
+    if kind is JobKind.NOTEBOOK:
         cluster = {**cluster, "entrypoint": program}
     elif kind is JobKind.SHELL:
         findings = [*find_program(layers.user), *find_program(layers.template.tree)]
@@ -108,8 +112,16 @@ def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
         user=user,
         template=replace(layers.template, tree=template),
         cluster=cluster,
-        findings=(*layers.findings, *findings, *own, *below),
+        findings=(*layers.findings, *findings, *wrong, *own, *below),
     )
+
+
+def _drop_limits(layers: Layers) -> tuple[Layers, list[Finding]]:
+    """Return the layers without the limits of the run, and a finding for each invalid limit."""
+    trees = layers.user, layers.template.tree, layers.cluster
+    (user, below, cluster), _, wrong = take_limits(trees)
+    template = replace(layers.template, tree=below)
+    return replace(layers, user=user, template=template, cluster=cluster), wrong
 
 
 def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding]]:
@@ -120,8 +132,10 @@ def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding
     """
     user, idle, own = notebook_layer(layers.user)
     template, idle_below, below = notebook_layer(layers.template.tree)
-    program, wrong = notebook_program((idle, idle_below))
-    rest = replace(layers, user=user, template=replace(layers.template, tree=template))
+    cluster, idle_default, _ = notebook_layer(layers.cluster)
+    program, wrong = notebook_program((idle, idle_below, idle_default))
+    below_user = replace(layers.template, tree=template)
+    rest = replace(layers, user=user, template=below_user, cluster=cluster)
     return rest, program, [*own, *below, *wrong]
 
 
@@ -322,6 +336,25 @@ def find_stated_fields(
     """
     layers = read_layers(text, template=template, overrides=overrides)
     return stated_fields_of(merge_trees(layers.user, layers.template.tree, RULES[era]))
+
+
+def find_run_limits(
+    text: str,
+    *,
+    template: str | Template | None = None,
+    cluster: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> RunLimits:
+    """Return the limits in the checked configuration of a command, notebook or shell.
+
+    The arguments are those of `check_config`, which reports invalid limits.
+
+    Raises:
+        ConfigInvalid: the text or the template is not readable YAML, or not a map.
+    """
+    layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    _, limits, _ = take_limits((layers.user, layers.template.tree, layers.cluster))
+    return limits
 
 
 def _read_template(text: str) -> Template:

@@ -29,6 +29,7 @@ from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
+from control_plane.config.run_limits import RunLimitRules
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
 from control_plane.config.storage import CheckpointStorage, Storage
 from control_plane.config.task_container_defaults import TaskContainerDefaults
@@ -252,6 +253,8 @@ class ClusterConfig(Section):
     """The largest number of files of checkpoints, logs and TensorBoard that the cluster deletes per
     second, over all experiments. If a store asks for fewer requests, the cluster deletes fewer.
     """
+    run_limits: RunLimitRules = Field(default_factory=RunLimitRules)
+    """The limits of commands, notebooks and shells; see Run limits."""
     alarms: Alarms = Field(default_factory=Alarms)
     """The thresholds of the cluster's alarms; see Alarms."""
 

@@ -27,6 +27,7 @@ from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.run_limits import RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
 from control_plane.config.spelled_types import SPELLED_OUT
@@ -243,6 +244,12 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`task_container_defaults` of a pool. They take precedence over the cluster's defaults. "
         "The configurations of experiments take precedence over both.",
         TaskContainerDefaults,
+    ),
+    (
+        "Run limits",
+        "`run_limits`: the defaults and the longest values of `idle_timeout` and `max_duration` of "
+        "[commands, notebooks and shells](commands.md#limits).",
+        RunLimitRules,
     ),
     (
         "Alarms",

@@ -9,6 +9,7 @@ from control_plane.actors.records import JobKind, TrialSettings
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.run_limits import NO_LIMITS, RunLimits
 
 # A hundred years, which is in practice no limit.
 PREEMPTION_SECONDS_MAX = 3_153_600_000
@@ -49,7 +50,11 @@ def pool_preferences(config: ExperimentConfig) -> PoolPreferences | None:
 
 
 def trial_settings(
-    config: ExperimentConfig, pool: str, submitted_ms: int, kind: JobKind = JobKind.EXPERIMENT
+    config: ExperimentConfig,
+    pool: str,
+    submitted_ms: int,
+    kind: JobKind = JobKind.EXPERIMENT,
+    limits: RunLimits = NO_LIMITS,
 ) -> TrialSettings:
     """Return the settings that all trials of an experiment share.
 
@@ -60,6 +65,8 @@ def trial_settings(
         pool: the name of the experiment's pool.
         submitted_ms: the time of the submission, in epoch ms. A relative deadline starts here.
         kind: the kind of job. Trials of kinds other than EXPERIMENT run only once.
+        limits: the limits of a command, notebook or shell. The program of a notebook has its own
+            idle settings, so that the agent does not watch an idle notebook.
 
     Raises:
         ValueError: the deadline is not valid, which a checked configuration rules out.
@@ -82,4 +89,6 @@ def trial_settings(
         max_cost=config.resources.max_cost,
         runs_once=kind is not JobKind.EXPERIMENT,
         discards_lost_metrics=True,
+        max_duration_ms=limits.max_duration_ms,
+        idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
     )

@@ -20,10 +20,11 @@ from control_plane.actors.experiment.trial_summaries import (
 )
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.pool_moves import PoolMoves, preferred_pools
-from control_plane.actors.records import JobKind, Status
+from control_plane.actors.records import JobKind, Status, TrialSettings
 from control_plane.agents.spec import parse_stored_config
 from control_plane.config.command import command_values
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.run_limits import RunLimits, limit_values
 from control_plane.config.stated_fields import submitted_values
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
@@ -192,28 +193,39 @@ def describe_experiment_with_config(services: Services, experiment_id: int) -> E
     config = parse_stored_config(definition)
     return ExperimentWithConfig(
         **_fields_with_run(services, state, definition),
-        config=shown_config(state.kind, config),
-        submitted_config=submitted_config(state.kind, config, definition.stated_fields),
+        config=shown_config(state.kind, config, definition.settings),
+        submitted_config=submitted_config(
+            state.kind, config, definition.settings, definition.stated_fields
+        ),
     )
 
 
-def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
+def shown_config(
+    kind: JobKind, config: ExperimentConfig, settings: TrialSettings
+) -> dict[str, Any]:
     """Return the configuration's values as JSON, with secrets masked.
 
-    For a command, notebook or shell, return only the values that these kinds of job use.
+    For a command, notebook or shell, return only the values that these kinds of job use, and the
+    limits of the run. The idle timeout of a notebook is an option of the program.
     """
-    return config.masked_values() if kind is JobKind.EXPERIMENT else command_values(config)
+    if kind is JobKind.EXPERIMENT:
+        return config.masked_values()
+    limits = RunLimits(settings.idle_timeout_ms, settings.max_duration_ms)
+    return {**command_values(config), **limit_values(limits)}
 
 
 def submitted_config(
-    kind: JobKind, config: ExperimentConfig, stated_fields: Mapping[str, object]
+    kind: JobKind,
+    config: ExperimentConfig,
+    settings: TrialSettings,
+    stated_fields: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return the submitted values of the configuration as JSON, with secrets masked.
 
     For a command, notebook or shell, return the result of `shown_config`.
     """
     if kind is not JobKind.EXPERIMENT:
-        return shown_config(kind, config)
+        return shown_config(kind, config, settings)
     return submitted_values(config, stated_fields)
 
 
@@ -256,8 +268,10 @@ def experiment_preview(
         **asdict(message.retention),
         code_sha256=message.code_sha256,
         forked_from=message.forked_from,
-        config=shown_config(message.kind, config),
-        submitted_config=submitted_config(message.kind, config, message.stated_fields),
+        config=shown_config(message.kind, config, message.settings),
+        submitted_config=submitted_config(
+            message.kind, config, message.settings, message.stated_fields
+        ),
     )
 
 

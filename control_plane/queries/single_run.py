@@ -21,13 +21,15 @@ class SingleRun(Answer):
 
     `program` is the shell command line of a command, cut at 1,000 characters; null for a notebook
     or shell. `agent_id` is null while the run waits for slots. `exit_code` is null unless the
-    program ended by itself.
+    program ended by itself. `ends_ms` is the time at which a run with slots comes to its
+    `max_duration`; null without slots or limit.
     """
 
     trial_id: int
     program: str | None
     agent_id: str | None
     exit_code: int | None
+    ends_ms: int | None = None
 
 
 def read_single_runs(
@@ -71,7 +73,17 @@ def _run_of(
         program=_program(definition) if state.kind is JobKind.COMMAND else None,
         agent_id=next(iter(agents), trial.final_agent) or None,
         exit_code=trial.exit_code,
+        ends_ms=_end_ms(trial),
     )
+
+
+def _end_ms(trial: TrialState) -> int | None:
+    """Return the time at which the present run reaches `max_duration`; null without the limit."""
+    duration_ms = trial.settings.max_duration_ms
+    allocation = trial.allocation
+    if duration_ms is None or allocation is None or not allocation.placed_ms:
+        return None
+    return allocation.placed_ms + duration_ms
 
 
 def _program(definition: Definition) -> str:

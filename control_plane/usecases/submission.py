@@ -19,10 +19,11 @@ from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
 from control_plane.actors.records import JobKind, Retention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
-from control_plane.config.check import check_config, find_stated_fields
+from control_plane.config.check import check_config, find_run_limits, find_stated_fields
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
+from control_plane.config.run_limits import NO_LIMITS, RunLimits
 from control_plane.config.template import Template, drop_template_secrets
 from control_plane.config.trial_settings import (
     job_of,
@@ -54,6 +55,7 @@ from control_plane.usecases.placement import (
     process_warnings,
     trial_needs,
 )
+from control_plane.usecases.run_checks import check_reachable, check_run_limits
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
 
@@ -100,6 +102,8 @@ class _Placement(NamedTuple):
     """At most one warning, which names the secrets of the template that were left out."""
     stated_fields: Mapping[str, object]
     """The fields that the user or the template set. {} for commands, notebooks and shells."""
+    limits: RunLimits
+    """The limits of a command, notebook or shell. NO_LIMITS for experiments."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,10 @@ def check_submission(
     if submission.test_mode and kind is not JobKind.EXPERIMENT:
         raise invalid("test_mode", f"is for experiments, and this is a {kind}")
     _check_original(services, submission)
-    config, pools, left_out, stated_fields = _place(services, submission, caller)
+    config, pools, left_out, stated_fields, limits = _place(services, submission, caller)
     to = pools[0]
     plan = _search_plan(services, config)
-    settings = trial_settings(config, to.name, services.now_ms(), kind)
+    settings = trial_settings(config, to.name, services.now_ms(), kind, limits)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -145,8 +149,7 @@ def check_submission(
     _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config, kind)
-    if kind in (JobKind.NOTEBOOK, JobKind.SHELL) and services.relay is None:
-        _check_reachable(pools, kind)
+    check_reachable(services, pools, kind)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -308,14 +311,24 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
 
     config = check_over({})
     pools = choose_destinations(services, config.job.resource_pools, config.job.slots_per_trial)
-    defaults = task_defaults(pools[0].pool, pools[0].cluster)
+    rules = pools[0].cluster.run_limits
+    defaults = {
+        **task_defaults(pools[0].pool, pools[0].cluster),
+        **rules.config_layer(submission.kind),
+    }
     config = check_over(defaults) if defaults else config
+    limits = NO_LIMITS
+    if submission.kind is not JobKind.EXPERIMENT:
+        limits = find_run_limits(
+            submission.config, template=template, cluster=defaults, overrides=submission.overrides
+        )
+        check_run_limits(rules, submission.kind, limits)
     stated_fields: Mapping[str, object] = {}
     if submission.kind is JobKind.EXPERIMENT:
         stated_fields = find_stated_fields(
             submission.config, template, submission.overrides, config.era
         )
-    return _Placement(config, pools, left_out, stated_fields)
+    return _Placement(config, pools, left_out, stated_fields, limits)
 
 
 def _find_template(
@@ -368,28 +381,6 @@ def _check_pools(
     for to, place in zip(pools, pool_places(len(pools)), strict=True):
         check_fits(services, to, needs, place)
         check_mounts(to, config, place)
-
-
-def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a user can connect to the machines of the pools without a relay.
-
-    Args:
-        pools: the pools of the job. Pools without a provider, or with the provider `local`, pass.
-        kind: the kind of the job, a notebook or shell, for the message.
-
-    Raises:
-        RequestError: invalid, for a pool of machines in a cloud, which are reached over a relay
-            only.
-    """
-    for to in pools:
-        if to.pool.provider is not None and to.pool.provider.type != "local":
-            raise invalid(
-                "resources.resource_pool",
-                f"is {to.name}, whose machines in a cloud are reached over a relay, and this"
-                " cluster has no relay",
-                f"start the {kind} on a cluster with a relay or on your own machine (`detcloud"
-                " up`), or run a program with `detcloud command run`",
-            )
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:

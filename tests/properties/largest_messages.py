@@ -215,6 +215,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialKillRequested: Largest(TRIAL, to_trial.TrialKillRequested),
     to_trial.TrialMoved: Largest(TRIAL, lambda: to_trial.TrialMoved("p" * 63)),
     to_trial.TerminationOverdue: Largest(TRIAL, lambda: to_trial.TerminationOverdue(1)),
+    to_trial.DurationExceeded: Largest(TRIAL, lambda: to_trial.DurationExceeded(1)),
     to_trial.RestartDue: Largest(TRIAL, lambda: to_trial.RestartDue(1)),
     to_trial.CheckpointDeletionRequested: Largest(
         TRIAL, lambda: to_trial.CheckpointDeletionRequested(CHECKPOINTS, deletes_experiment=True)

@@ -96,6 +96,14 @@ class TerminationOverdue:
 
 
 @dataclass(frozen=True, slots=True)
+class DurationExceeded:
+    """Timer: the run of a command, notebook or shell has reached `max_duration`."""
+
+    epoch: int
+    """The epoch of the allocation."""
+
+
+@dataclass(frozen=True, slots=True)
 class RestartDue:
     """Timer: the delay after a failed start of an allocation is over."""
 
@@ -448,6 +456,7 @@ AllocationMessage = (
     | LengthReached
     | CheckpointReported
     | TerminationOverdue
+    | DurationExceeded
 )
 TrialMessage = (
     TrialCreated

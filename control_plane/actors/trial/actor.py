@@ -28,6 +28,7 @@ from control_plane.actors.messages.trial import (
     CheckpointUploaded,
     CheckpointVerified,
     ContainerStateReported,
+    DurationExceeded,
     EarlyExitReported,
     ExperimentStatusChanged,
     LengthReached,
@@ -52,6 +53,7 @@ from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
     apply_container_state,
     assign_places,
+    end_long_run,
     kill,
     kill_overdue,
     preempt,
@@ -178,6 +180,8 @@ def _apply_allocation_message(
             return apply_training_report(state, allocation, message, context)
         case TerminationOverdue():
             return kill_overdue(state, allocation, context)
+        case DurationExceeded():
+            return end_long_run(state, allocation, context)
         case _:
             assert_never(message)
 

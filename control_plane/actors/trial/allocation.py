@@ -6,6 +6,7 @@ longer needed. A late timer has another epoch or desired state, and changes noth
 
 from control_plane.actors.messages.trial import (
     ContainerStateReported,
+    DurationExceeded,
     SlotsAssigned,
     TerminationOverdue,
 )
@@ -17,6 +18,7 @@ from control_plane.actors.trial.state import Allocation, AllocationState, Desire
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
+DURATION_REASON = "it has come to its max_duration"
 # How long training code may take to exit after it refused the hyperparameters, by default.
 REFUSED_MS = 10_000
 
@@ -27,10 +29,14 @@ def assign_places(
     """Store the places that the pool chose, begin metering and begin the run.
 
     The experiment may get a TrialMetered, and a TrialMetricsDiscarded if the run discards metrics
-    of lost work. A repeated assignment changes nothing.
+    of lost work. With a `max_duration`, a DurationExceeded timer ends the run. A repeated
+    assignment changes nothing.
     """
     if allocation.places:
         return state
+    duration_ms = state.settings.max_duration_ms
+    if duration_ms is not None:
+        context.set_timer(context.now_ms + duration_ms, DurationExceeded(state.epoch))
     placed = evolve(
         allocation,
         places=message.places,
@@ -119,6 +125,17 @@ def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext
         return state
     context.add_reason("killed: the allocation has not stopped in time")
     return kill(state, allocation, "it did not end when it was told to")
+
+
+def end_long_run(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
+    """Kill a run that has reached `max_duration`. The run then ends regularly.
+
+    Return the state unchanged if the allocation was killed before.
+    """
+    if allocation.desired_state is DesiredState.KILL:
+        return state
+    context.add_reason("the run has come to its max_duration")
+    return kill(state, evolve(allocation, has_come_to_limit=True), DURATION_REASON)
 
 
 def refuses_hparams(state: TrialState) -> bool:

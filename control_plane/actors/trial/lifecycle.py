@@ -142,18 +142,19 @@ def end_trial(
 
     An allocation is released: the pool gets a SlotsReleased. For slots with a price, a usage row is
     written and the experiment gets a TrialMetered (`finish_metering`). The TrialEnded contains
-    `state.message` only if the status is ERROR.
+    `state.message` only if the status is ERROR, or the trial runs once.
 
     Args:
         early_exit: the reason that the search gets. None: an ordinary end.
     """
     if state.allocation is not None:
         state = _release_slots(state, state.allocation, context)
+    says_why = status is Status.ERROR or state.settings.runs_once
     message = TrialEnded(
         number=state.number,
         status=status,
         early_exit=early_exit or "",
-        message=state.message if status is Status.ERROR else "",
+        message=state.message if says_why else "",
         run_generation=state.run_generation,
     )
     context.send(addresses.experiment(state.experiment_id), message)

@@ -29,7 +29,8 @@ def end_single_run(
     """End a trial that runs once, and release the slots. Store the exit code and the agent.
 
     - A trial that is ended from outside ends as `end_stopped_trial` decides.
-    - A good exit without a loss ends the trial in COMPLETED.
+    - A good exit without a loss ends the trial in COMPLETED. So does the end of a run that has come
+      to its `max_duration` or was idle, with the reason as the message.
     - A loss, a stop at the cluster's request, and any other exit end it in ERROR, with a message
       that says why.
 
@@ -40,6 +41,10 @@ def end_single_run(
     is_loss = gang.is_loss(message, allocation.desired_state)
     if is_ended_from_outside(state):
         return end_stopped_trial(state, context)
+    limit = _limit_text(allocation, message)
+    if limit and not is_loss:
+        context.add_reason(limit)
+        return end_trial(evolve(state, message=limit), Status.COMPLETED, None, context)
     if message.reason in _GOOD_REASONS and not message.code and not is_loss:
         return end_trial(state, Status.COMPLETED, None, context)
     if is_loss:
@@ -52,3 +57,13 @@ def end_single_run(
         return end_with_error(state, f"stopped: {reason}; {_ADVICE}", context)
     text = message.message or f"the program failed ({message.reason})"
     return end_with_error(state, text, context)
+
+
+def _limit_text(allocation: Allocation, message: AllocationExited) -> str:
+    """Return why a limit of the run has ended the run. "" for any other end.
+
+    The agent ends an idle run, and reports the reason `idle` with a message.
+    """
+    if allocation.has_come_to_limit:
+        return allocation.desired_state_reason
+    return message.message if message.reason == "idle" else ""

@@ -84,6 +84,8 @@ class Allocation:
     """The cost of agents of this allocation that were lost, in micro-dollars (metering.py)."""
     notice_outcome: str = ""
     """The gang's reaction to an interruption notice, one of NOTICE_OUTCOMES, or ""."""
+    has_come_to_limit: bool = False
+    """Whether the run was killed at `max_duration`."""
 
     @property
     def agents(self) -> tuple[str, ...]:

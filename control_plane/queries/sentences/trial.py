@@ -127,6 +127,9 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TerminationOverdue: lambda m, context: (
         f"the time for {context.allocation(m.epoch)} to stop is over"
     ),
+    to_trial.DurationExceeded: lambda m, context: (
+        f"{context.allocation(m.epoch)} has come to its max_duration"
+    ),
     to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (
         f"checkpoints marked for deletion: {uuids_text(m.uuids)}"

@@ -173,6 +173,12 @@ class Node:
         allocation = self._allocations.get(name)
         return None if allocation is None or not allocation.is_active else allocation.directory
 
+    def note_use(self, name: str) -> None:
+        """Note that somebody uses an allocation, for example through a tunnel."""
+        allocation = self._allocations.get(name)
+        if allocation is not None:
+            allocation.note_use()
+
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 
@@ -369,6 +375,7 @@ class Node:
             )
             replace_taken_port(spec, allocation.directory)
             allocation.directory.write_spec(spec)
+            allocation.watch_limits(spec)
             allocation.apply_directives(directives)
             if self._notice is not None:
                 allocation.notify(self._notice)

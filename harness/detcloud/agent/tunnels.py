@@ -173,6 +173,7 @@ class AgentTunnels:
         end = TunnelEnd(
             TunnelSession(None),
             partial(self._dial, tunnel, key.certificate, partial(_channel, key)),
+            on_use=lambda: self._node.note_use(allocation),
             ports=AllocationPorts(self._node, allocation, targets, self._has_room),
         )
         if self._notice is not None:

@@ -40,6 +40,7 @@ from detcloud.shared.shell_frames import (
     pack_frame,
     unpack_size,
 )
+from detcloud.shared.use_mark import UseMark
 
 KIND = "shell"
 SESSIONS_MAX = 32
@@ -320,6 +321,7 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
     client leaves, and ValueError for an invalid frame.
     """
     reader, source, waiting, is_over = FrameReader(), connection.fileno(), b"", False
+    mark = UseMark(os.environ.get("HOME"))
     while program.outputs or not program.has_ended():
         for kind, payload in reader.feed(received):
             if kind == SIZE and program.has_terminal and program.input is not None:
@@ -333,6 +335,8 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
         sinks = [program.input] if waiting and program.input is not None else []
         seconds = None if program.outputs else REAPING_SECONDS
         readable, writable, _ = select.select(sources, sinks, [], seconds)
+        if readable:
+            mark.touch()
         if writable:
             waiting = _write_input(program, waiting)
         for descriptor in set(readable) & set(program.outputs):

@@ -5,6 +5,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from control_plane.actors import addresses
+from control_plane.actors.messages.trial import DurationExceeded
+from control_plane.config.pools import ClusterConfig
+from control_plane.queries.cluster_configuration import SHARED_CONFIG
+from control_plane.state.table import Expect, Put
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import Cluster
 from tests.unit.api.test_api_jobs import configure
@@ -170,7 +175,7 @@ def test_command_shows_agent_and_exit_code(cluster: Cluster) -> None:
     create(cluster)
     [trial] = cluster.get("/experiments/2/trials").json["items"]
     known = {"trial_id": trial["id"], "program": "echo hello"}
-    waiting = {**known, "agent_id": None, "exit_code": None}
+    waiting = {**known, "agent_id": None, "exit_code": None, "ends_ms": None}
     assert cluster.get("/experiments/2").json["run"] == waiting
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -196,3 +201,39 @@ def test_command_shows_agent_and_exit_code(cluster: Cluster) -> None:
 def test_command_shows_the_program(cluster: Cluster, entrypoint: str, program: str) -> None:
     create(cluster, config=f"entrypoint: {entrypoint}\n")
     assert cluster.get("/experiments/1").json["run"]["program"] == program
+
+
+def configure_limits(cluster: Cluster, **limits: str) -> None:
+    body = ClusterConfig.model_validate({"run_limits": limits}).to_json()
+    cluster.services.table.commit((Put(SHARED_CONFIG, 9, body, Expect.ANYTHING),))
+
+
+def test_command_ends_at_its_longest_duration(cluster: Cluster) -> None:
+    command = create(cluster, "max_duration=2h")
+    described = cluster.get(f"/experiments/{command['id']}").json
+    assert described["config"]["max_duration"] == "2h"
+    assert described["run"]["ends_ms"] is None
+    agent = Agent(cluster)
+    begun_ms = cluster.clock.ms
+    [allocation] = agent.take_work()
+    ends_ms = begun_ms + 7_200_000
+    assert cluster.get("/experiments/1").json["run"]["ends_ms"] == ends_ms
+    agent.report(allocation, {"kind": "container", "state": "RUNNING"}, writer="agent")
+    engine = cluster.services.engine
+    engine.execute_command(addresses.trial(1), DurationExceeded(1))
+    agent.report(allocation, {"kind": "exited", "reason": "killed", "code": None}, writer="agent")
+    ended = cluster.get("/experiments/1").json
+    assert (ended["state"], ended["message"]) == ("COMPLETED", "it has come to its max_duration")
+
+
+def test_limits_follow_the_rules_of_the_cluster(cluster: Cluster) -> None:
+    configure_limits(cluster, default_max_duration="8h", longest_max_duration="1d")
+    assert create(cluster)["kind"] == "command"
+    assert cluster.get("/experiments/1").json["config"]["max_duration"] == "8h"
+    for value in ("2d", "null"):
+        refused = cluster.create("{}", kind="shell", overrides=[f"max_duration={value}"])
+        assert (refused.status, refused.code) == (422, "invalid")
+        assert "max_duration" in refused.json["error"]["message"]
+        assert "set at most 1d" in str(refused.json["error"])
+    # The rules are for commands, notebooks and shells only.
+    create_experiment(cluster)

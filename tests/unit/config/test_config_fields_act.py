@@ -181,7 +181,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         counts_epochs=settings.lengths.counts_epochs,
     )
     trial.checkpoint = trial.inherited_checkpoint = trial.metric_steps = trial.discarded_from = None
-    trial.recent_damages, trial.replacement = (), None
+    trial.recent_damages, trial.replacement, trial.allocation = (), None, None
     build_spec = spec_builder("cluster", Directory(type="directory", container_path="/own"))
     spec = build_spec(cast(Any, experiment), cast(Any, definition), cast(Any, trial))
     directory = AllocationDirectory(folder, "2.1")

@@ -55,6 +55,8 @@ def test_notebooks_reject_invalid_fields_with_the_line(text: str, path: str) -> 
     assert (problem.path, problem.line) == (path, 2)
 
 
-def test_command_has_no_idle_timeout() -> None:
-    problems = find_problems("entrypoint: [a]\nidle_timeout: 60\n", kind=JobKind.COMMAND)
-    assert [problem.path for problem in problems] == ["idle_timeout"]
+def test_command_has_no_idle_type() -> None:
+    problems = find_problems(
+        "entrypoint: [a]\nnotebook_idle_type: activity\n", kind=JobKind.COMMAND
+    )
+    assert [problem.path for problem in problems] == ["notebook_idle_type"]

@@ -23,7 +23,7 @@ def test_shell_needs_no_settings_and_accepts_resources() -> None:
     [
         ("entrypoint: [bash]\n", "entrypoint"),
         ("max_restarts: 1\n", "max_restarts"),
-        ("idle_timeout: 60\n", "idle_timeout"),
+        ("notebook_idle_type: activity\n", "notebook_idle_type"),
     ],
 )
 def test_shells_reject_other_fields_with_the_line(text: str, path: str) -> None:

@@ -18,6 +18,7 @@ from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
+from detcloud.agent.allocation.run_limits import LimitWatch, RunLimits
 from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.allocation.token_bucket import TokenBucket
@@ -26,6 +27,7 @@ from detcloud.agent.allocation.trial_reports import PRIORITY_KINDS, ReportLine, 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Status
 from detcloud.shared.notices import Notice
+from detcloud.shared.use_mark import read_use_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,6 +78,8 @@ class Allocation:
         # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
         self._stop: Notice | None = None
         self._agent_report_scanned = 0
+        self._watch: LimitWatch | None = None
+        self._limit_reason = ""
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
@@ -98,6 +102,7 @@ class Allocation:
         revision = directives.get("revision")
         if type(revision) is int and revision < REVISION_MAX:
             allocation._directives = directives
+        allocation.watch_limits(directory.read_spec())
         return allocation
 
     def verify_end(self) -> bool:
@@ -173,6 +178,20 @@ class Allocation:
                 self._directives = directives
                 self._write_directives()
 
+    def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
+        """Watch the limits of a command's, notebook's or shell's run, if the specification has any.
+        `poll` then warns in the log, and ends an idle run.
+        """
+        limits = RunLimits.of_spec(spec)
+        self._watch = None if limits is None else LimitWatch(limits, _now_ms())
+
+    def note_use(self) -> None:
+        """Note that somebody uses the run now."""
+        watch = self._watch
+        if watch is not None:
+            now_ms = _now_ms()
+            watch.note_use(now_ms, now_ms)
+
     def notify(self, notice: Notice) -> None:
         """Write the machine's notice into the directives of a trial without a recorded exit.
 
@@ -198,7 +217,7 @@ class Allocation:
                 self._kill_grace_ms, self._kill_saves = grace_ms, saves
                 if not self._launching and not self._exited:
                     try:
-                        self._direct_stop(Notice(time.time_ns() // 1_000_000 + grace_ms, reason))
+                        self._direct_stop(Notice(_now_ms() + grace_ms, reason))
                     finally:
                         self._request_kill(grace_ms)
 
@@ -224,6 +243,8 @@ class Allocation:
                 finally:
                     if self._directives_unwritten and not self._exited:
                         self._write_directives()
+            if self._watch is not None and not self._exited and self.is_needed:
+                self._check_limits(self._watch)
 
     def scan_output(self) -> ScanResult:
         """Search for reports and log output that are new since the last scan.
@@ -326,6 +347,18 @@ class Allocation:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
+    def _check_limits(self, watch: LimitWatch) -> None:
+        """Write a due warning to the log, or kill an idle run. Raises OSError if a write fails."""
+        now_ms = _now_ms()
+        watch.note_use(read_use_ms(self.directory.home), now_ms)
+        outcome = watch.check(now_ms)
+        if outcome.warning:
+            with contextlib.suppress(OSError):
+                self.directory.write_notices([f"[detcloud] {outcome.warning}"])
+        if outcome.end_reason:
+            self._limit_reason = outcome.end_reason
+            self.kill(limits.GRACE_MS, reason=outcome.end_reason)
+
     def _direct_stop(self, stop: Notice) -> None:
         """Write the stop into the trial's directives, unless an earlier stop is written.
 
@@ -373,6 +406,8 @@ class Allocation:
                     fields["early_pull_failure"] = failure
             self._agent_report.append("container", state=state, **fields)
             self._states.append(state)
+            # The time of the start does not count as idle.
+            self.note_use()
 
     def _write_exit(self, status: Status) -> None:
         """Append the `exited` record, and let the runtime free the resources of the ended launch.
@@ -397,6 +432,8 @@ class Allocation:
             status, tail, has_reports=self._has_reports()
         ):
             record["lasting"] = True
+        if self._limit_reason and record["reason"] != "lost":
+            record |= {"reason": "idle", "message": self._limit_reason}
         if self._notice is not None:
             record["notice_age_ms"] = round((time.monotonic() - self._noticed_at) * 1000)
         self._agent_report.append("exited", **record)
@@ -426,3 +463,7 @@ class Allocation:
         merged = merge_notice(merge_notice(self._directives, self._stop), self._notice)
         self.directory.write_directives(merged)
         self._directives_unwritten = False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ from detcloud.cli.rendering.output import add_output_options, print_items, print
 from detcloud.cli.rendering.proxy_ports import PROXY_PORTS, has_proxy_ports
 from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.state_sentences import state_sentence
-from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message
+from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message, time_text
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.command import COMMAND, Command, create_command, read_command
 from detcloud.shared.errors import DetcloudError
@@ -41,6 +41,16 @@ DETAILS = (
     field_column("Job", "job_id"),
     field_column("Message", "message"),
 )
+
+
+def _end_ms(item: Item) -> int | None:
+    """Return the time at which a run reaches `max_duration`; None without the limit."""
+    end_ms: int | None = (item.get("run") or {}).get("ends_ms")
+    return end_ms
+
+
+ENDS = Column("Ends", lambda item: time_text(_end_ms(item)))
+"""The column of a run with a `max_duration`, for descriptions as text."""
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
@@ -109,16 +119,18 @@ def _follow(command: Command) -> int:
     exit code.
 
     An exit code other than 0 is also printed to stderr. If the command ended without an exit code,
-    print the state and the reason to stderr, and return FAILED.
+    or a limit ended the program, print the state and the reason to stderr, and return FAILED.
 
     Raises:
         DetcloudError: a request failed.
     """
     trial = follow_log(command)
-    if trial is not None and trial.state == "COMPLETED":
-        return OK
     command.refresh()
-    code = None if trial is None else trial.exit_code
+    # A run that a limit has ended is complete, but its program is not. The message has the reason.
+    is_complete = trial is not None and trial.state == "COMPLETED"
+    if is_complete and not command.message:
+        return OK
+    code = None if trial is None or is_complete else trial.exit_code
     if code is not None:
         print(f"command {command.id} ended with exit code {code}", file=sys.stderr)
         return code or FAILED
@@ -153,7 +165,11 @@ def describe_commands(arguments: Namespace) -> int:
         for place, item in enumerate(items):
             if place:
                 print()
-            columns = (*DETAILS, PROXY_PORTS) if has_proxy_ports(item) else DETAILS
+            columns = list(DETAILS)
+            if _end_ms(item) is not None:
+                columns.append(ENDS)
+            if has_proxy_ports(item):
+                columns.append(PROXY_PORTS)
             print_record(columns, item, arguments)
     return OK
 

@@ -9,6 +9,7 @@ from typing import Any
 from detcloud.cli.commands.places import (
     check_start,
     create_interactive_run,
+    has_ended,
     open_place,
     read_location,
     wait_for_place,
@@ -215,7 +216,7 @@ def _connect(client: Client, shell: Command, words: list[str]) -> int | None:
         with open_place(client, shell, place, idle_seconds=0) as tunnel:
             _, token = shell_endpoint(tunnel.read_location())
             code = run_session(tunnel.local_port, token, words)
-    if code is None:
+    if code is None and not has_ended(shell, SHELL):
         print(
             f"the connection to shell {shell.id} was lost; it keeps its slots: open it again with "
             f"`detcloud shell open {shell.id}`, end it with `detcloud shell kill {shell.id}`",

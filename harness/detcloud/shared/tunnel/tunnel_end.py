@@ -95,6 +95,7 @@ class TunnelEnd:
         ports: TrialPorts | None = None,
         report: Callable[[str], None] = lambda text: None,
         idle_seconds: float = 0.0,
+        on_use: Callable[[], None] = lambda: None,
     ) -> None:
         """Create an end.
 
@@ -107,12 +108,14 @@ class TunnelEnd:
             report: called in the thread of `run` with sentences about the tunnel.
             idle_seconds: the time without bytes of programs after which this end closes the tunnel.
                 0 for never.
+            on_use: called in the thread of `run` whenever bytes of a program pass. Must not block.
         """
         self._session = session
         self._dial = dial
         self._listeners = listeners
         self._ports = ports
         self._report = report
+        self._on_use = on_use
         self._selector = selectors.DefaultSelector()
         self._sockets = LocalSockets(session.streams, self._selector)
         self._stop_reason: str | None = None
@@ -350,6 +353,7 @@ class TunnelEnd:
 
     def _note_use(self) -> None:
         self._used_at, self._has_warned = time.monotonic(), False
+        self._on_use()
 
     def _check_idle(self) -> None:
         """Close the tunnel if no program has used it for `idle_seconds`.

@@ -1,0 +1,140 @@
+"""The limits of commands, notebooks and shells: how long a run may take, and may be idle.
+
+A run is a command, notebook or shell. The fields are at the top of a run's configuration, and no
+part of an experiment's. The cluster's configuration has defaults and the longest allowed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from pydantic import ValidationError, model_validator
+
+from control_plane.actors.records import JobKind
+from control_plane.config.durations import PositiveDuration, duration_text
+from control_plane.config.eras import Tree
+from control_plane.config.section import Section, findings_of, refuse_at
+from control_plane.findings import Finding
+
+LIMIT_FIELDS: Final = ("idle_timeout", "max_duration")
+
+
+class RunLimitFields(Section):
+    """The limits in a run's configuration."""
+
+    idle_timeout: PositiveDuration | None = None
+    """The time after which an idle run ends. If absent, an idle run continues."""
+    max_duration: PositiveDuration | None = None
+    """The time after which a run ends, from the assignment of slots. If absent, a run has no limit.
+    """
+
+
+class RunLimits(NamedTuple):
+    """The limits of a run, in milliseconds. None: no limit."""
+
+    idle_timeout_ms: int | None = None
+    max_duration_ms: int | None = None
+
+
+NO_LIMITS: Final = RunLimits()
+
+
+class RunLimitRules(Section):
+    """The cluster's rules for the limits of commands, notebooks and shells."""
+
+    default_idle_timeout: PositiveDuration | None = None
+    """The default `idle_timeout` of notebooks and shells. Commands have no default, because a
+    command that computes may be idle.
+    """
+    longest_idle_timeout: PositiveDuration | None = None
+    """The longest `idle_timeout` that a configuration may set. Notebooks and shells must then have
+    one; the default is this value if `default_idle_timeout` is absent.
+    """
+    default_max_duration: PositiveDuration | None = None
+    """The default `max_duration` of commands, notebooks and shells."""
+    longest_max_duration: PositiveDuration | None = None
+    """The longest `max_duration` that a configuration may set. Every command, notebook and shell
+    must then have one; the default is this value if `default_max_duration` is absent.
+    """
+
+    @model_validator(mode="after")
+    def _check_defaults(self) -> Self:
+        for name in LIMIT_FIELDS:
+            default, longest = self._default(name), self._longest(name)
+            if default is not None and longest is not None and default > longest:
+                text = f"must be at most longest_{name}, {duration_text(longest)}"
+                refuse_at((f"default_{name}",), text, value=duration_text(default))
+        return self
+
+    def config_layer(self, kind: JobKind) -> dict[str, Any]:
+        """Return the defaults as a layer of the configuration of a run of this kind."""
+        layer = {}
+        for name in _limited_fields(kind):
+            default = self._default(name)
+            value = self._longest(name) if default is None else default
+            if value is not None:
+                layer[name] = duration_text(value)
+        return layer
+
+    def find_problem(self, kind: JobKind, limits: RunLimits) -> Finding | None:
+        """Return a finding about a limit that is missing, or longer than the cluster allows.
+
+        Return None without a problem.
+        """
+        for name, value in zip(LIMIT_FIELDS, limits, strict=True):
+            longest = self._longest(name)
+            if longest is None or (value is None and name not in _limited_fields(kind)):
+                continue
+            if value is None or value > longest:
+                given = "no limit" if value is None else duration_text(value)
+                text = f"is {given}, longer than this cluster allows"
+                return Finding((name,), text, f"set at most {duration_text(longest)}")
+        return None
+
+    def _default(self, name: str) -> int | None:
+        value: int | None = getattr(self, f"default_{name}")
+        return value
+
+    def _longest(self, name: str) -> int | None:
+        value: int | None = getattr(self, f"longest_{name}")
+        return value
+
+
+def take_limits(layers: Sequence[Tree]) -> tuple[list[Tree], RunLimits, list[Finding]]:
+    """Take the limits out of the layers of a run's configuration.
+
+    Return the layers without limits, the limits, and a finding for each invalid limit. A null in an
+    upper layer means no limit. Invalid limits count as missing.
+
+    Args:
+        layers: the layers, the user's layer first.
+    """
+    merged = {
+        name: value
+        for layer in reversed(layers)
+        for name, value in layer.items()
+        if name in LIMIT_FIELDS
+    }
+    rest: list[Tree] = [
+        {name: value for name, value in layer.items() if name not in LIMIT_FIELDS}
+        for layer in layers
+    ]
+    try:
+        fields = RunLimitFields.model_validate(merged)
+    except ValidationError as error:
+        return rest, NO_LIMITS, findings_of(error)
+    return rest, RunLimits(fields.idle_timeout, fields.max_duration), []
+
+
+def limit_values(limits: RunLimits) -> dict[str, str]:
+    """Return the limits that are set, in the form that users write."""
+    values = zip(LIMIT_FIELDS, limits, strict=True)
+    return {name: duration_text(value) for name, value in values if value is not None}
+
+
+def _limited_fields(kind: JobKind) -> tuple[str, ...]:
+    """Return the limits for which the cluster has defaults, for runs of this kind."""
+    if kind is JobKind.EXPERIMENT:
+        return ()
+    return LIMIT_FIELDS if kind is not JobKind.COMMAND else ("max_duration",)

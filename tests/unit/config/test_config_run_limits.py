@@ -1,0 +1,127 @@
+"""The limits of commands, notebooks and shells, and the cluster's rules for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_plane.actors.records import JobKind
+from control_plane.config.check import check_config, find_run_limits
+from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.problems import ConfigInvalid
+from control_plane.config.run_limits import NO_LIMITS, RunLimitRules, RunLimits, limit_values
+from control_plane.config.trial_settings import trial_settings
+
+HOUR_MS = 3_600_000
+COMMAND, NOTEBOOK, SHELL = JobKind.COMMAND, JobKind.NOTEBOOK, JobKind.SHELL
+
+
+def rules(**limits: str) -> RunLimitRules:
+    return ClusterConfig.model_validate({"run_limits": limits}).run_limits
+
+
+def test_limits_are_taken_from_the_uppermost_layer() -> None:
+    template = "max_duration: 1d\nidle_timeout: 2h\n"
+    cluster = {"max_duration": "3d"}
+    limits = find_run_limits("max_duration: 90m", template=template, cluster=cluster)
+    assert limits == RunLimits(2 * HOUR_MS, HOUR_MS * 3 // 2)
+    # A null means no limit.
+    assert find_run_limits("max_duration: null", cluster=cluster) == NO_LIMITS
+    assert find_run_limits("{}", overrides=["idle_timeout=30"]) == RunLimits(30_000, None)
+
+
+@pytest.mark.parametrize("kind", [COMMAND, NOTEBOOK, SHELL])
+def test_limits_are_no_part_of_the_experiment(kind: JobKind) -> None:
+    text = "max_duration: 2h\nidle_timeout: 1h\n"
+    entrypoint = "entrypoint: [sleep, '9']\n" if kind is COMMAND else ""
+    config = check_config(entrypoint + text, kind=kind)
+    limits = find_run_limits(text)
+    settings = trial_settings(config, "pool", 0, kind, limits)
+    assert settings.max_duration_ms == 2 * HOUR_MS
+    # JupyterLab ends idle notebooks, by options of its program.
+    assert settings.idle_timeout_ms == (None if kind is NOTEBOOK else HOUR_MS)
+    words = config.entrypoint
+    assert isinstance(words, tuple)
+    assert ("--idle-timeout" in words) == (kind is NOTEBOOK)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("max_duration: soon", "max_duration"),
+        ("max_duration: 0", "max_duration"),
+        ("idle_timeout: [1]", "idle_timeout"),
+    ],
+)
+def test_invalid_limit_is_refused_with_its_place(text: str, path: str) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        check_config(f"{text}\n", kind=SHELL)
+    assert [(problem.path, problem.line) for problem in refused.value.problems] == [(path, 1)]
+
+
+def test_experiment_has_no_limits() -> None:
+    with pytest.raises(ConfigInvalid, match="configures a command, a notebook, a shell"):
+        check_config("max_duration: 1h\n")
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind", "layer"),
+    [
+        ({}, SHELL, {}),
+        ({"default_idle_timeout": "2h"}, SHELL, {"idle_timeout": "2h"}),
+        # A command that computes may be idle.
+        ({"default_idle_timeout": "2h", "longest_idle_timeout": "3h"}, COMMAND, {}),
+        ({"longest_max_duration": "2d"}, COMMAND, {"max_duration": "2d"}),
+        (
+            {"default_max_duration": "8h", "longest_max_duration": "2d"},
+            NOTEBOOK,
+            {"max_duration": "8h"},
+        ),
+        ({"default_max_duration": "8h"}, JobKind.EXPERIMENT, {}),
+    ],
+)
+def test_cluster_has_defaults(limits: dict[str, str], kind: JobKind, layer: dict[str, str]) -> None:
+    assert rules(**limits).config_layer(kind) == layer
+
+
+def test_default_of_the_cluster_ends_idle_notebooks() -> None:
+    layer = rules(default_idle_timeout="2h").config_layer(NOTEBOOK)
+    words = check_config("{}", kind=NOTEBOOK, cluster=layer).entrypoint
+    assert words is not None
+    assert list(words[3:5]) == ["--idle-timeout", "7200"]
+    own = check_config("idle_timeout: 60", kind=NOTEBOOK, cluster=layer).entrypoint
+    assert own is not None
+    assert list(own[3:5]) == ["--idle-timeout", "60"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits", "path"),
+    [
+        (SHELL, RunLimits(HOUR_MS, HOUR_MS), None),
+        (SHELL, RunLimits(HOUR_MS + 1, HOUR_MS), "idle_timeout"),
+        (SHELL, RunLimits(None, HOUR_MS), "idle_timeout"),
+        (COMMAND, RunLimits(None, HOUR_MS), None),
+        (COMMAND, RunLimits(HOUR_MS + 1, HOUR_MS), "idle_timeout"),
+        (COMMAND, RunLimits(None, None), "max_duration"),
+        (NOTEBOOK, RunLimits(1, HOUR_MS + 1), "max_duration"),
+    ],
+)
+def test_longest_limits_are_enforced(kind: JobKind, limits: RunLimits, path: str | None) -> None:
+    longest = rules(longest_idle_timeout="1h", longest_max_duration="1h")
+    problem = longest.find_problem(kind, limits)
+    assert (None if problem is None else problem.loc[0]) == path
+    assert rules().find_problem(kind, limits) is None
+
+
+def test_default_above_the_longest_value_is_refused() -> None:
+    text = "run_limits: {default_max_duration: 2d, longest_max_duration: 1d}\n"
+    with pytest.raises(ConfigInvalid, match="at most longest_max_duration, 1d") as refused:
+        check_cluster(text)
+    [problem] = refused.value.problems
+    assert problem.path == "run_limits.default_max_duration"
+
+
+def test_limits_are_shown_as_users_write_them() -> None:
+    values: dict[str, Any] = limit_values(RunLimits(90_000, None))
+    assert values == {"idle_timeout": "1m30s"}
