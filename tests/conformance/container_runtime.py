@@ -116,17 +116,32 @@ for line in sys.stdin:
             with contextlib.suppress(ConnectionError):
                 assert answers.read() == b""
 
-    def test_end_of_the_input_reaches_a_spawned_process(self, node: TrialNode) -> None:
-        spawned = "import sys\nprint(len(sys.stdin.buffer.read()))\n"
-        program = f'open("spawned.py", "w").write({spawned!r})\nreport("ready")\n'
+    def test_spawned_process_gets_the_end_of_its_input_and_declared_packages(
+        self, node: TrialNode
+    ) -> None:
+        name, content = wheel("detcloud_probe", script="probe-script")
+        packages = {"installer": "pip", "packages": ["--no-index", f"./{name}"], "file": ""}
+        spawned = b"""
+import shutil, sys
+print(len(sys.stdin.buffer.read()), shutil.which("probe-script"), shutil.which("python"))
+"""
+        files = trial_files('report("ready")\ntime.sleep(600)\n')
         variables = ["PYTHONPATH=."]
-        trial = begin(node, program + "time.sleep(600)\n", environment_variables=variables)
+        trial = node.begin(
+            "4.1",
+            files | {name: content, "spawned.py": spawned},
+            environment_variables=variables,
+            packages=packages,
+        )
         node.watch(trial, lambda: report_lines(trial))
         with node.runtime.spawn(trial.directory.agent, "spawned") as connection:
             connection.settimeout(SECONDS_MAX)
             connection.sendall(bytes(1 << 20))
             connection.shutdown(socket.SHUT_WR)
-            assert connection.makefile("rb").read() == b"1048576\n"
+            count, script, python = connection.makefile("rb").read().decode().split()
+            assert count == str(1 << 20)
+            assert script.startswith(f"{trial.directory.overlay}/")
+            assert python.startswith(f"{trial.directory.overlay}/")
         trial.kill(0)
         node.watch(trial)
         with pytest.raises(OSError, match=r"has no (launch|container)"):

@@ -10,34 +10,79 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 from detcloud.shared.tunnel.multiplexer import ResetReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from detcloud.agent.allocation.directory import AllocationDirectory
     from detcloud.agent.node import Node
 
 LOCATION = "location"
 SSH = "ssh"
 SSH_MODULE = "detcloud.launch.ssh.serve"
+SERVERS_MAX = 64
+"""The most SSH servers of an allocation. Each is a process, and users share the agent."""
 LOCATION_BYTES_MAX = 4_096
 LOCATION_NAMES = ("notebook.json", "shell.json")
 """The files that `detcloud.launch.location` writes in the trial's home, the first found wins."""
 
 
-def open_service(node: Node, allocation: str, service: str) -> socket.socket | ResetReason:
-    """Return a connected socket of a service of an allocation.
+class TunnelServices:
+    """The services of a node's allocations. The threads of all tunnels share the object."""
 
-    Return the reason of a refusal for an unknown service, an ended allocation, or a service that is
-    not available. Raise OSError if the machine has no room for another connection.
-    """
-    opener = _SERVICES.get(service)
-    if opener is None:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lock = threading.Lock()
+        # The connections with SSH servers, by allocation. A tunnel closes its connections.
+        self._servers: dict[str, list[socket.socket]] = {}
+
+    def open(self, allocation: str, service: str) -> socket.socket | ResetReason:
+        """Return a connected socket of a service of an allocation.
+
+        Return the reason of a refusal for an unknown service, an ended or starting allocation, a
+        service that is not available, and after SERVERS_MAX servers. Raise OSError if the machine
+        cannot start another process.
+        """
+        if service == LOCATION:
+            return self._open_location(allocation)
+        if service == SSH:
+            return self._open_ssh(allocation)
         return ResetReason.UNKNOWN_SERVICE
-    return opener(node, allocation) or ResetReason.NOT_READY
+
+    def _open_location(self, allocation: str) -> socket.socket | ResetReason:
+        """Return a socket from which the location file can be read."""
+        directory = self._node.active_directory(allocation)
+        content = None if directory is None else read_location(directory)
+        if content is None:
+            return ResetReason.NOT_READY
+        served, writer = socket.socketpair()
+        with writer:
+            # The buffer of a new socket holds LOCATION_BYTES_MAX bytes, so this does not block.
+            writer.sendall(content)
+        return served
+
+    def _open_ssh(self, allocation: str) -> socket.socket | ResetReason:
+        """Return the connection of a new SSH server in the allocation."""
+        with self._lock:
+            for name, servers in list(self._servers.items()):
+                # A closed socket has no descriptor.
+                self._servers[name] = [one for one in servers if one.fileno() >= 0]
+                if not self._servers[name]:
+                    del self._servers[name]
+            servers = self._servers.setdefault(allocation, [])
+            if len(servers) >= SERVERS_MAX:
+                return ResetReason.NO_ROOM
+            try:
+                served = self._node.spawn(allocation, SSH_MODULE)
+            except FileNotFoundError:
+                # The allocation is starting, for example pulling an image.
+                served = None
+            if served is None:
+                return ResetReason.NOT_READY
+            servers.append(served)
+            return served
 
 
 def read_location(directory: AllocationDirectory) -> bytes | None:
@@ -61,24 +106,6 @@ def read_location(directory: AllocationDirectory) -> bytes | None:
     return None
 
 
-def _open_location(node: Node, allocation: str) -> socket.socket | None:
-    """Return a socket from which the location file can be read. None without a valid file."""
-    directory = node.active_directory(allocation)
-    content = None if directory is None else read_location(directory)
-    if content is None:
-        return None
-    served, writer = socket.socketpair()
-    with writer:
-        # The buffer of a new socket holds LOCATION_BYTES_MAX bytes, so this does not block.
-        writer.sendall(content)
-    return served
-
-
-def _open_ssh(node: Node, allocation: str) -> socket.socket | None:
-    """Return the connection of a new SSH server in the allocation. None for an ended allocation."""
-    return node.spawn(allocation, SSH_MODULE)
-
-
 def _read_own_file(folder: int, name: str, owner: int) -> bytes | None:
     """Return a file of at most LOCATION_BYTES_MAX bytes that belongs to the user `owner`.
 
@@ -94,9 +121,3 @@ def _read_own_file(folder: int, name: str, owner: int) -> bytes | None:
             return file.read(LOCATION_BYTES_MAX)
     except OSError:
         return None
-
-
-_SERVICES: Mapping[str, Callable[[Node, str], socket.socket | None]] = {
-    LOCATION: _open_location,
-    SSH: _open_ssh,
-}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.port_owners import are_owned, find_listeners
-from detcloud.agent.tunnel_services import open_service
+from detcloud.agent.tunnel_services import TunnelServices
 from detcloud.shared.http import ApiError, Transport, Unreachable
 from detcloud.shared.tunnel.keys import SecureChannel, make_key
 from detcloud.shared.tunnel.multiplexer import ResetReason
@@ -52,9 +52,15 @@ class AllocationPorts:
     """The ports and services of an allocation that a tunnel may reach."""
 
     def __init__(
-        self, node: Node, allocation: str, targets: Targets, has_room: Callable[[], bool]
+        self,
+        node: Node,
+        services: TunnelServices,
+        allocation: str,
+        targets: Targets,
+        has_room: Callable[[], bool],
     ) -> None:
         self._node = node
+        self._services = services
         self._allocation = allocation
         self._targets = targets
         self._has_room = has_room
@@ -100,7 +106,7 @@ class AllocationPorts:
             return ResetReason.NOT_ALLOWED
         if not self._has_room():
             return ResetReason.NO_ROOM
-        return open_service(self._node, self._allocation, service)
+        return self._services.open(self._allocation, service)
 
 
 class AgentTunnels:
@@ -125,6 +131,7 @@ class AgentTunnels:
         """
         self._url, self._agent, self._session_token = url, agent, session_token
         self._node, self._log_line = node, log_line
+        self._services = TunnelServices(node)
         self._lock = threading.Lock()
         self._ends: dict[str, TunnelEnd] = {}
         self._notice: Notice | None = None
@@ -174,7 +181,7 @@ class AgentTunnels:
             TunnelSession(None),
             partial(self._dial, tunnel, key.certificate, partial(_channel, key)),
             on_use=lambda: self._node.note_use(allocation),
-            ports=AllocationPorts(self._node, allocation, targets, self._has_room),
+            ports=AllocationPorts(self._node, self._services, allocation, targets, self._has_room),
         )
         if self._notice is not None:
             end.notify(_notice_text(self._notice))

@@ -102,7 +102,10 @@ def _read_object(receive: Callable[[int], bytes]) -> dict[str, Any]:
     while not line.endswith(b"\n"):
         received = receive(1)
         if not received or len(line) >= LINE_BYTES_MAX:
-            raise GreetingFailed("the connection ended before the keys were exchanged")
+            raise GreetingFailed(
+                "the connection ended before the keys were exchanged; the agent's log may have the "
+                "reason"
+            )
         line += received
     try:
         fields = json.loads(line)

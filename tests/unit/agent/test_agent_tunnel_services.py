@@ -11,7 +11,12 @@ import pytest
 
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.node import Node
-from detcloud.agent.tunnel_services import LOCATION_BYTES_MAX, open_service, read_location
+from detcloud.agent.tunnel_services import (
+    LOCATION_BYTES_MAX,
+    SERVERS_MAX,
+    TunnelServices,
+    read_location,
+)
 from detcloud.shared.tunnel.multiplexer import ResetReason
 from tests.unit.relay.tunnel_ends import receive_exactly
 
@@ -50,7 +55,7 @@ def node(directory: AllocationDirectory) -> Node:
 
 def test_location_is_sent_with_an_end(node: Node, directory: AllocationDirectory) -> None:
     (directory.home / "shell.json").write_bytes(CONTENT)
-    served = open_service(node, "3.1", "location")
+    served = TunnelServices(node).open("3.1", "location")
     assert not isinstance(served, ResetReason)
     with served:
         assert receive_exactly(served, LOCATION_BYTES_MAX) == CONTENT
@@ -63,10 +68,30 @@ def test_notebook_comes_before_a_shell(directory: AllocationDirectory) -> None:
 
 
 def test_ssh_is_a_new_server_in_the_allocation(node: Node) -> None:
-    served = open_service(node, "3.1", "ssh")
+    served = TunnelServices(node).open("3.1", "ssh")
     assert not isinstance(served, ResetReason)
     with served:
         assert receive_exactly(served, 100) == b"detcloud.launch.ssh.serve"
+
+
+def test_servers_of_an_allocation_are_limited(node: Node) -> None:
+    services = TunnelServices(node)
+    opened = [services.open("3.1", "ssh") for _ in range(SERVERS_MAX)]
+    assert services.open("3.1", "ssh") is ResetReason.NO_ROOM
+    assert not isinstance(opened[7], ResetReason)
+    opened[7].close()
+    opened[7] = services.open("3.1", "ssh")
+    for one in opened:
+        assert not isinstance(one, ResetReason)
+        one.close()
+
+
+def test_starting_allocation_has_no_server_yet(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spawn(name: str, module: str) -> socket.socket:
+        raise FileNotFoundError("no launch")
+
+    monkeypatch.setattr(node, "spawn", spawn)
+    assert TunnelServices(node).open("3.1", "ssh") is ResetReason.NOT_READY
 
 
 @pytest.mark.parametrize(
@@ -80,7 +105,7 @@ def test_ssh_is_a_new_server_in_the_allocation(node: Node) -> None:
     ],
 )
 def test_service_is_refused(node: Node, allocation: str, service: str, reason: object) -> None:
-    assert open_service(node, allocation, service) is reason
+    assert TunnelServices(node).open(allocation, service) is reason
 
 
 def test_links_are_not_followed(directory: AllocationDirectory, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from detcloud.agent import tunnels as agent_tunnels
 from detcloud.agent.node import Node
+from detcloud.agent.tunnel_services import TunnelServices
 from detcloud.agent.tunnels import RESERVED_DESCRIPTORS, AgentTunnels, AllocationPorts, Targets
 from detcloud.shared.http import ApiError
 from detcloud.shared.tunnel import tunnel_end
@@ -103,7 +104,8 @@ def test_streams_leave_descriptors_to_the_agent(
     keeper: AgentTunnels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = Targets(frozenset([80]), frozenset(["location"]))
-    ports = AllocationPorts(cast("Node", None), "3.1", targets, keeper._has_room)
+    node = cast("Node", None)
+    ports = AllocationPorts(node, TunnelServices(node), "3.1", targets, keeper._has_room)
     limits = (RESERVED_DESCRIPTORS, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
     # No descriptor remains for streams.

@@ -245,7 +245,8 @@ class DockerRuntime:
         launch = self._launches.get(directory)
         if launch is None:
             raise FileNotFoundError(f"{directory} has no container")
-        return start_module(self._engine, launch.name, (PYTHON, "-P", "-m", module), self._log_line)
+        command = (*enter_overlay(directory), PYTHON, "-P", "-m", module)
+        return start_module(self._engine, launch.name, command, self._log_line)
 
     def remove(self, directory: Path) -> None:
         """Stop the launch's thread. A sweep removes the container once the engine answers.
@@ -365,6 +366,18 @@ class DockerRuntime:
             directory = Path((entry.get("Labels") or {}).get(f"{LABEL}directory", ""))
             if directory not in self._launches and not self._closed:
                 self._engine.remove_container(str(entry["Id"]))
+
+
+def enter_overlay(directory: Path) -> tuple[str, ...]:
+    """Return the words before a command that set the variables of the trial's declared packages.
+
+    Empty without declared packages. `directory` is the folder of the launch's records.
+    """
+    overlay = directory.parent / "home" / ".python"
+    python = overlay / "bin" / "python"
+    if not os.path.lexists(python):
+        return ()
+    return (str(python), "-P", "-m", ENTER_MODULE, str(overlay))
 
 
 def ulimit_available(name: str) -> int:

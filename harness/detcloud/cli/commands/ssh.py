@@ -20,7 +20,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client.endpoint import configured_url
+from detcloud.client.endpoint import URL_VARIABLE, configured_url
 from detcloud.client.ssh_files import (
     PREFIX,
     SshFiles,
@@ -128,7 +128,8 @@ def write_config(arguments: Namespace) -> int:
         url = connect(arguments).url
     files = SshFiles.from_environment()
     files.load_or_create_key()
-    is_chosen = arguments.url is not None or arguments.prefix != PREFIX
+    # Editors start the client without the variables of this terminal.
+    is_chosen = arguments.url or os.environ.get(URL_VARIABLE) or arguments.prefix != PREFIX
     print(files.write_config(arguments.prefix, url if is_chosen else None), end="")
     if not arguments.install:
         print(

@@ -98,6 +98,8 @@ def test_settings_are_installed_once(
         done = detcloud("ssh", "config", "--install")
         assert done.code == 0
         assert done.out.startswith("Host detcloud-*\n")
+        # An editor lacks the variable DETCLOUD_URL of this terminal.
+        assert f"--url {running.url} %n" in done.out
     text = (own_home / ".ssh" / "config").read_text()
     assert text.count("Include") == 1
     assert text.endswith("\nHost a\n")
