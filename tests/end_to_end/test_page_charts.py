@@ -143,6 +143,12 @@ def test_search_of_single_values_starts_with_its_optimization_history(
         window.wait_for_url(re.compile(f"over={over}"))
     window.get_by_role("button", name="Learning curves").click()
     window.get_by_role("img", name="trials of experiment 2").wait_for()
+    with window.expect_download() as saved:
+        window.get_by_role("button", name="SVG of loss").click()
+    picture = ElementTree.fromstring(Path(saved.value.path()).read_text())
+    texts = [element.text or "" for element in picture.iter(f"{SVG}text")]
+    # The axis of a single place is around this place, and has no places such as 1e7.
+    assert [text for text in texts if re.fullmatch(r"\d+e\d+", text)] == []
     window.get_by_role("button", name="Pareto front").click()
     browser.wait_for_text("On the front:")
 

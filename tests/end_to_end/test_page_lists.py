@@ -121,7 +121,7 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     browser.wait_for_text("4 shown, by name, descending")
     window.reload()
     wait_until(lambda: names_in(browser) == ["gamma", "beta", "alpha", CANARY])
-    assert window.locator("th[aria-sort=descending]").all_inner_texts() == ["Name ↓"]
+    assert window.locator("th[aria-sort=descending]").all_inner_texts() == ["Name\u00a0↓"]
     browser.press("User")
     browser.wait_for_text("4 shown, by user, ascending")
     browser.press("Cost")

@@ -60,7 +60,7 @@ export function plotOptions(drawing: Drawing, element: HTMLElement, { onCursor, 
     legend: { show: false },
     cursor: { y: false, drag: { x: true, y: false }, points: { show: false } },
     focus: { alpha: FADED },
-    scales: { y: { distr: isLog ? 3 : 1 } },
+    scales: { x: { time: xUnit === "time" }, y: { distr: isLog ? 3 : 1 } },
     axes: [
       { ...axis, ...ticked("x"), label: drawing.xTitle ?? X_TITLES[xUnit], labelSize: 20, size: 30 },
       { ...axis, ...ticked("y"), label: yLabel, labelSize: 22, size: axisSize },

@@ -37,17 +37,16 @@ export function durationText(ms: number): string {
 }
 
 // Made once: each `toLocaleString` with options makes one of its own, which costs more than a table's cell.
-let moments: Intl.DateTimeFormat | undefined;
-let momentsOfThisYear: Intl.DateTimeFormat | undefined;
+const moments: Record<string, Intl.DateTimeFormat> = {};
 let times: Intl.DateTimeFormat | undefined;
 
-/** A moment in the reader's time zone, in their language; its year is left out if it is the present one. */
-export function momentText(ms: number): string {
-  const fields = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit" } as const;
-  moments ??= new Intl.DateTimeFormat(undefined, { ...fields, year: "numeric" });
-  momentsOfThisYear ??= new Intl.DateTimeFormat(undefined, fields);
+/** A moment in the reader's time zone, in their language, without the present year; a brief moment has no seconds. */
+export function momentText(ms: number, isBrief = false): string {
   const isThisYear = new Date(ms).getFullYear() === new Date().getFullYear();
-  return (isThisYear ? momentsOfThisYear : moments).format(ms);
+  const format = moments[`${isThisYear} ${isBrief}`] ??= new Intl.DateTimeFormat(undefined, {
+    month: "short", day: "numeric", hour: "numeric", minute: "2-digit", ...(!isThisYear && { year: "numeric" }), ...(!isBrief && { second: "2-digit" }),
+  });
+  return format.format(ms);
 }
 
 /** The time of day of a moment in the reader's time zone: `18:03:59`. */

@@ -98,10 +98,10 @@ export function Period({ from, until }: { from: number; until: number | null | u
   return <><Moment ms={from} /> – <Moment ms={until} /> <span class="quiet">({durationText(until - from)})</span></>;
 }
 
-/** A moment in the reader's time zone; the whole of it, and UTC, when pointed at. */
-export function Moment({ ms }: { ms: number | null | undefined }) {
+/** A moment in the reader's time zone, in lists without seconds; the whole of it, and UTC, when pointed at. */
+export function Moment({ ms, isBrief = false }: { ms: number | null | undefined; isBrief?: boolean }) {
   if (ms === null || ms === undefined) return <span class="quiet">–</span>;
   const time = new Date(ms);
   const iso = time.toISOString();
-  return <time dateTime={iso} title={`${iso} (UTC)`}>{momentText(ms)}</time>;
+  return <time dateTime={iso} title={`${iso} (UTC)`}>{momentText(ms, isBrief)}</time>;
 }

@@ -78,7 +78,7 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, initial
         aria-sort={by ? sort : undefined}>
         {by
           ? <button class="head" onClick={() => setOrder({ by, descending })}>
-              {column.title}{isSorted ? (current.descending ? " ↓" : " ↑") : ""}
+              {column.title}{isSorted ? (current.descending ? "\u00a0↓" : "\u00a0↑") : ""}
             </button>
           : column.title}
       </th>

@@ -44,7 +44,7 @@ export function Navigation({ who, current }: Props) {
             <span>Go to …</span> <kbd>Ctrl K</kbd>
           </button>
           <a class="button primary" href={href(...CREATE.path)} title={`${CREATE.title} (g ${CREATE.key})`}
-            aria-current={current === CREATE.path[0] ? "page" : undefined}>{CREATE.title}</a>
+            aria-current={current === CREATE.path[0] ? "page" : undefined}>New<span class="rest"> experiment</span></a>
           <UserMenu who={who} openShortcuts={() => setOpened("shortcuts")} />
         </div>
       </div>

@@ -32,7 +32,7 @@ const COLUMNS: Column<Command>[] = [
   { key: "user", title: "User", show: ({ user }) => <a href={`${href("commands")}?${new URLSearchParams({ user })}`}>{user}</a> },
   { key: "pool", title: "Pool", show: (one) => <a href={href("pools", one.resource_pool)}>{one.resource_pool}</a> },
   { key: "machine", title: "Machine", show: ({ run }) => run?.agent_id ?? "–" },
-  { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} /> },
+  { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} isBrief /> },
   { key: "took", title: "Took", isNumber: true, show: (one) => (one.ended_ms == null ? "–" : durationText(one.ended_ms - one.created_ms)) },
 ];
 

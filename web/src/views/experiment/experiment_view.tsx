@@ -88,11 +88,9 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       {message && <><dt>Message</dt><dd class={experiment.state === "ERROR" ? "bad" : ""}>{message}</dd></>}
       <dt>Progress</dt>
       <dd>
-        <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
-        {trials.running} running or waiting,{" "}
-        {trials.errored > 0
-          ? <FailuresLink id={experiment.id!}>{trials.errored} failed</FailuresLink>
-          : "0 failed"}
+        <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed
+        {trials.running > 0 && `, ${trials.running} running or waiting`}
+        {trials.errored > 0 && <>, <FailuresLink id={experiment.id!}>{trials.errored} failed</FailuresLink></>}
       </dd>
       <dt>Best {experiment.metric}</dt>
       <dd>
@@ -133,9 +131,9 @@ function Now({ experiment }: { experiment: ExperimentWhole }) {
       <dd>
         {sentence}
         {reason && <>: {reason} (<a href={`${href("jobs")}?pool=${encodeURIComponent(pool)}`}>job queue</a>)</>}
-        {since !== null && <>, since <Moment ms={since} /></>}
-        {start !== null && <>; the next trial is expected to start <Moment ms={start} /></>}
-        {end !== null && <>; expected to end about <Moment ms={end} /></>}
+        {since !== null && <>, since <Moment ms={since} isBrief /></>}
+        {start !== null && <>; the next trial is expected to start <Moment ms={start} isBrief /></>}
+        {end !== null && <>; expected to end about <Moment ms={end} isBrief /></>}
       </dd>
     </>
   );

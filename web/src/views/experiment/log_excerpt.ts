@@ -16,3 +16,9 @@ export function logExcerpt(log: string): string {
 export function reasonOf(message: string): string {
   return message.split(LOG_QUOTE, 1)[0]!.split("\n", 1)[0]!;
 }
+
+/** The reason of a failure with the last line of the log that the message quotes, which is often an exception. */
+export function failureText(message: string): string {
+  const last = message.includes(LOG_QUOTE) && message.trimEnd().split("\n").slice(1).at(-1);
+  return last ? `${reasonOf(message)}: ${last.trim()}` : message;
+}

@@ -97,7 +97,7 @@ function trialColumns(rows: Row[], experiment: ExperimentWhole): Column<Row>[] {
     { key: "steps", title: "Steps", isNumber: true, show: stepsText, value: (trial) => trial.steps_completed },
     ...hparams,
     { key: "restarts", title: "Failures", isNumber: true, show: ({ restarts }) => restarts, value: ({ restarts }) => restarts },
-    { key: "created", title: "Created", show: (trial) => <Moment ms={trial.created_ms} />, value: (trial) => trial.created_ms },
+    { key: "created", title: "Created", show: (trial) => <Moment ms={trial.created_ms} isBrief />, value: (trial) => trial.created_ms },
     { key: "duration", title: "Duration", isNumber: true, show: (trial) => durationText(durationMs(trial)), value: durationMs },
     { key: "cost", title: "Cost", isNumber: true, show: ({ cost }) => dollarsText(cost), value: ({ cost }) => cost },
     { key: "actions", title: "Logs", show: ({ id }) => <a href={href("trials", id, "logs")} aria-label={`logs of trial ${id}`}>logs</a> },

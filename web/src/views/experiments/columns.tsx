@@ -31,8 +31,8 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "workspace", title: "Workspace", show: ({ workspace }) => <a href={experimentsLink(workspace)}>{workspace}</a> },
   { key: "project", title: "Project", show: ({ workspace, project }) => <a href={experimentsLink(workspace, project)}>{project}</a> },
   { key: "user", title: "User", order: "user", show: ({ user }) => <a href={`${href("experiments")}?${new URLSearchParams({ user })}`}>{user}</a> },
-  { key: "created", title: "Created", order: "submitted", show: (one) => <Moment ms={one.created_ms} /> },
-  { key: "ended", title: "Ended", show: (one) => <Moment ms={one.ended_ms} /> },
+  { key: "created", title: "Created", order: "submitted", show: (one) => <Moment ms={one.created_ms} isBrief /> },
+  { key: "ended", title: "Ended", show: (one) => <Moment ms={one.ended_ms} isBrief /> },
   { key: "cost", title: "Cost", isNumber: true, order: "cost", show: (one) => dollarsText(one.cost) },
 ];
 

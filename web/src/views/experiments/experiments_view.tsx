@@ -78,7 +78,7 @@ export function ExperimentsView() {
           <CurvesContext.Provider value={curves}>
             <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
               order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
-              columns={columnsOf(columns)} {...(group && { group: groupOf(groups.value) })} />
+              columns={columnsOf(columns).filter(({ key }) => key !== "labels" || items.some(({ labels }) => labels.length > 0))} {...(group && { group: groupOf(groups.value) })} />
             <div class="tools">
               <span class="quiet">{shownText(items.length, next, order)}</span>
               {group && <span class="quiet">{groupNote(groups.value, groups.error)}</span>}

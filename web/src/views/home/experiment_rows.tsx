@@ -4,6 +4,7 @@ import type { Schemas } from "../../api/client";
 import { countText, dollarsText, numberText, shortText } from "../../parts/format";
 import { Badge, FailuresLink, Moment, Progress } from "../../parts/status";
 import { href } from "../../shell/router";
+import { failureText } from "../experiment/log_excerpt";
 
 type Experiment = Schemas["Experiment"];
 
@@ -28,7 +29,7 @@ export function ExperimentRows({ items, chosen, onChoose }: Props) {
           </span>
           <span class="row-state">{one.ended_ms ? <Badge state={one.condition} /> : <Progress value={one.progress} />}</span>
           <span class="row-text">{sentence(one)}</span>
-          <span class="row-time quiet"><Moment ms={one.ended_ms ?? one.created_ms} /></span>
+          <span class="row-time quiet"><Moment ms={one.ended_ms ?? one.created_ms} isBrief /></span>
         </li>
       ))}
     </ul>
@@ -37,7 +38,7 @@ export function ExperimentRows({ items, chosen, onChoose }: Props) {
 
 /** What there is to say of an experiment: how it fails, or its trials and best result. */
 function sentence(one: Experiment) {
-  if (one.condition === "failed" && one.message) return <span class="bad" title={one.message}>{shortText(one.message, MESSAGE_MAX)}</span>;
+  if (one.condition === "failed" && one.message) return <span class="bad" title={one.message}>{shortText(failureText(one.message), MESSAGE_MAX)}</span>;
   const { running, completed, errored, requested } = one.trials;
   const parts = [
     `${completed} of ${countText(requested, "trial")} done`,

@@ -25,7 +25,7 @@ export function JobLink({ job: { kind, experiment_id: id, name } }: { job: Job }
 
 /** The kind of the job if it is no experiment, the user, and the time of the submission. */
 export function JobOrigin({ job: { kind, user, submitted_ms: submitted } }: { job: Job }) {
-  return <span class="quiet">{kind !== "experiment" && `${kind}, `}{user}, <Moment ms={submitted} /></span>;
+  return <span class="quiet">{kind !== "experiment" && `${kind}, `}{user}, <Moment ms={submitted} isBrief /></span>;
 }
 
 /** Why and for how long the job waits; the moments themselves when pointed at. */
