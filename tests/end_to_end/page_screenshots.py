@@ -22,7 +22,7 @@ from tests.end_to_end.laptop import DIGITS, Laptop
 PICTURES = (
     ("experiments", "experiments", "Experiments", "newest first"),
     ("overview", "experiments/1", "", "Importance"),
-    ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
+    ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "As a table"),
     ("trials", "experiments/1/trials", "", "trials"),
     ("optimization-history", "experiments/1?picture=history", "", "best so far"),
     ("rungs", "experiments/2/rungs", "", "As a table"),
@@ -50,10 +50,10 @@ PICTURES = (
 )
 # The same views on a phone, in dark mode.
 PHONE_PICTURES = (
-    ("phone-experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
+    ("phone-experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "As a table"),
     ("phone-job-queue", "jobs", "Job queue", "Manage Job"),
 )
-SIZE = {"width": 1200, "height": 750}
+SIZE = {"width": 1200, "height": 900}
 PHONE_SIZE = {"width": 390, "height": 800}
 FOLLOW_SECONDS_MAX = 900.0
 PROFILE_MS = 45_000.0
@@ -100,7 +100,9 @@ def fill_cluster(laptop: Laptop) -> None:
     """Fill the cluster with ended, running and waiting work, and all else in the pictures."""
     laptop.run("up", "--slots", 2)
     config = DIGITS / "random.yaml"
-    laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
+    # The importance of hyperparameters needs 20 trials.
+    many = ("--config", "searcher.max_trials=24")
+    laptop.run("create", config, DIGITS, *many, "--follow", seconds=FOLLOW_SECONDS_MAX)
     halving = (DIGITS / "adaptive_asha.yaml", DIGITS)
     laptop.run("create", *halving, "--follow", seconds=FOLLOW_SECONDS_MAX)
     # Enough trials to train until the last picture is saved.
