@@ -137,7 +137,9 @@ references: $(CORE) $(DOCS)
 changelog: $(CORE)
 	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version Unreleased)
 
+# One of the pictures shows a notebook.
 screenshots: $(SETUP)
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt jupyterlab
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
 
 # The peer of the web page, apart from our packages.
