@@ -58,7 +58,7 @@ class FargateTasks:
         self._make_environment = make_environment
 
     def start(self, record: RelayRecord, revision: int) -> str:
-        """Start a task, and return its ARN. See RelayTasks."""
+        """Start a task, and return the ARN of the task. See RelayTasks."""
         place = self._place
         variables = self._make_environment(encode_relay(record).decode(), revision)
         environment = [{"name": name, "value": value} for name, value in variables.items()]

@@ -115,7 +115,7 @@ class RelayOnDemand:
         return None
 
     def _is_starting(self, row: Row, record: RelayRecord, now_ms: int) -> bool:
-        """Return whether the task of an attempt without an address may still write its address.
+        """Return whether the task of an attempt without an address may still write an address.
 
         Store and raise the reason if the task has stopped or takes longer than START_MS_MAX. Return
         False if the request that began the attempt ended before the cloud's answer.

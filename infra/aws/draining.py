@@ -1,4 +1,4 @@
-"""Terminates a cluster's instances and its relay before the stack is removed.
+"""Terminates the instances and the relay of a cluster before the stack is removed.
 
 The tick and `wake` are stopped first, so that nothing launches again. Launch templates, which the
 cluster created at run time, are deleted too.
@@ -104,7 +104,7 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 
 
 def _stop_relay(names: Names, clients: Clients, progress: Progress) -> None:
-    """Stop the relay's task, which would keep the ECS cluster and its network interface in use.
+    """Stop the relay's task, which would keep the ECS cluster and a network interface in use.
 
     Report each stop to `progress`. Do nothing for a stack without a relay. Raise the SDK's errors.
     """

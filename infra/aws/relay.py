@@ -66,7 +66,7 @@ def make_relay(scope: Scope, vpc: Vpc, bucket: Any, table: Any) -> pulumi.Output
 
 
 def _put_code(scope: Scope, bucket: Any) -> None:
-    """Store the functions' archive in the bucket, from which a task fetches its code."""
+    """Store the functions' archive in the bucket, from which a task fetches the code."""
     archive = scope.settings.archive
     aws.s3.BucketObjectv2(
         "relay-code",

@@ -27,7 +27,7 @@ SECRET_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Secret:
-    """The secret by which the API signs tickets and the relay verifies them."""
+    """The secret by which the API signs tickets and the relay verifies tickets."""
 
     secret: Any
     """The secret, on which grants are given."""

@@ -113,17 +113,17 @@ def test_stack_without_a_relay_has_no_part_of_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
+def document_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("exported")
     export(run_export, PROVIDER, "speech", {**SPEECH, **gcp_files(folder)}, folder / "out")
     return (folder / "out" / FILE).read_text()
 
 
-def test_export_lets_terraform_make_the_secret(exported: str) -> None:
-    version = json.loads(exported)["resource"]["google_secret_manager_secret_version"]["relay"]
+def test_export_lets_terraform_make_the_secret(document_text: str) -> None:
+    version = json.loads(document_text)["resource"]["google_secret_manager_secret_version"]["relay"]
     assert version["secret_data"] == '${base64sha256(join("", [uuid(), uuid()]))}'
     assert version["lifecycle"] == [{"ignore_changes": ["secret_data"]}]
-    services = json.loads(exported)["resource"]["google_cloud_run_v2_service"]
+    services = json.loads(document_text)["resource"]["google_cloud_run_v2_service"]
     [container] = services["relay"]["template"][0]["containers"]
     [entry] = [item for item in container["env"] if item["name"] == "DETCLOUD_RELAY_SECRET"]
     [source] = entry["value_source"]

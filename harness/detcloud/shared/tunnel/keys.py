@@ -154,7 +154,7 @@ def _context(key: TunnelKey, expected: bytes, *, is_agent: bool) -> ssl.SSLConte
 
 
 def _load_key(context: ssl.SSLContext, key: TunnelKey) -> None:
-    """Let a context present a key and its certificate."""
+    """Let a context present a key with the key's certificate."""
     pem = _pem("CERTIFICATE", decode_certificate(key.certificate)) + key.secret_pem
     # `ssl` loads keys only from files. The file is readable by this user alone.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
