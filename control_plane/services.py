@@ -15,7 +15,7 @@ from control_plane.query_limits import DEFAULT_LIMITS, QueryLimits
 # Modules that only some requests use are imported when first needed (bench/gcp_cold_starts.py).
 if TYPE_CHECKING:
     from control_plane.access.tokens import TokenStore
-    from control_plane.access.tunnel_relay import TunnelRelay
+    from control_plane.access.tunnel_relay import RelaySource
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.service import AgentService
@@ -81,8 +81,10 @@ class Services:
     """Issues credentials for the storage of trials. None if trials bring their own credentials."""
     trial_grants: TrialGrants | None = None
     """Grants trials access to data and registries. None if the cluster grants no access."""
-    relay: TunnelRelay | None = None
+    relay: RelaySource | None = None
     """The relay of tunnels. None if the host has no relay, so that no tunnel can be opened."""
+    relay_remedy: str = ""
+    """The advice for a cluster without a relay, or "" for none."""
     limits: QueryLimits = DEFAULT_LIMITS
     """The limits on the work of a query."""
     _caches: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -15,7 +15,7 @@ from detcloud.shared.runbook import FOLDER
 # The root of a checkout, or the folder of the server's packages in an installation.
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = (
-    *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "images")),
+    *(REPOSITORY / name for name in ("control_plane", "provisioner", "lambdas", "relay", "images")),
     Path(detcloud.__file__).parent,
 )
 # The API shows the pages of the runbook.

@@ -18,7 +18,7 @@ from control_plane.state.table import StateTable
 from lambdas.clock import now_ms
 
 if TYPE_CHECKING:
-    from control_plane.access.tunnel_relay import TunnelRelay
+    from control_plane.access.tunnel_relay import RelaySource
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.storage_credentials import CredentialIssuer
@@ -42,6 +42,8 @@ class Adapters(ABC):
 
     provider_remedy: str = ""
     """The advice for a pool whose provider type is not in `provider_types`; "" for no advice."""
+    relay_remedy: str = ""
+    """The advice for a cluster without a relay; "" for no advice."""
     suggestion_model: SuggestionModel | None = None
     """The model that suggests points to Bayesian searches. None for Optuna's model."""
     checks_endpoints: bool = False
@@ -120,7 +122,7 @@ class Adapters(ABC):
         return None
 
     @property
-    def relay(self) -> TunnelRelay | None:
+    def relay(self) -> RelaySource | None:
         """The relay of tunnels.
 
         None, the default, on a host without a relay.

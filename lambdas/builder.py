@@ -234,5 +234,6 @@ class Cluster:
                 credential_issuer=adapters.credential_issuer,
                 trial_grants=adapters.trial_grants,
                 relay=adapters.relay,
+                relay_remedy=adapters.relay_remedy,
             )
         )

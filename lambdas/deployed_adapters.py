@@ -25,6 +25,11 @@ ADMINISTRATOR = "administrator"
 # The environment variable with which the stack lets the function `checkpoint_gc` purge versions.
 PURGE_VARIABLE: Final = {"DETCLOUD_PURGE_VERSIONS": "1"}
 
+RELAY_REMEDY: Final = (
+    "its stack was deployed without one: set detcloud:relay to true and deploy, if the cluster's "
+    "network may have a public address"
+)
+
 
 def read_setting(name: str) -> str:
     """Return the value of the environment variable DETCLOUD_`name`, which the stack sets.

@@ -74,6 +74,14 @@ class Relay:
         self._used = UsedTickets(bounds.tickets_max)
         self._server: asyncio.Server | None = None
         self._checks: asyncio.Task[None] | None = None
+        self._used_at = asyncio.get_running_loop().time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """The time since an admitted end was connected. 0.0 while one is."""
+        if any(end.ticket is not None for end in self.connections):
+            return 0.0
+        return asyncio.get_running_loop().time() - self._used_at
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raise OSError if the port is not available."""
@@ -133,6 +141,7 @@ class Relay:
         self.connections.pop(end, None)
         if end.ticket is None:
             return
+        self._used_at = asyncio.get_running_loop().time()
         key = end.ticket.tunnel, end.ticket.binding
         pair = self._pairs.get(key)
         if pair is not None and pair.ends.get(end.ticket.side) is end:

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, Ticket, make_binding
 
@@ -22,6 +23,10 @@ class TunnelRelay:
     secret: bytes = field(repr=False)
     """The secret by which tickets are signed."""
 
+    def find_relay(self) -> "TunnelRelay":
+        """Return this relay, which always runs, as a RelaySource does."""
+        return self
+
     def issue_ticket(
         self,
         side: Side,
@@ -37,3 +42,14 @@ class TunnelRelay:
         binding = make_binding(user, allocation, ports, services)
         number = secrets.token_urlsafe(_NUMBER_BYTES)
         return Ticket(tunnel, side, binding, now_ms + LIFETIME_MS, number).encode(self.secret)
+
+
+class RelaySource(Protocol):
+    """The relay of a cluster, which runs always or only while tunnels are used."""
+
+    def find_relay(self) -> TunnelRelay | None:
+        """Return the relay. Start it and return None if it does not run yet.
+
+        Raise RequestError if the relay cannot start: unavailable if a later request may succeed,
+        and conflict if an operator must change something first.
+        """

@@ -1,4 +1,4 @@
-"""The rows of the cluster as a whole, in the partition `cluster`."""
+"""The rows of the cluster as a whole, in the partition `cluster`, and the row of the relay."""
 
 from control_plane.rows.row_type import RowType
 
@@ -50,6 +50,16 @@ MARK = RowType(
     writers=("local_cluster.state_mark",),
     readers=("local_cluster.state_mark",),
 )
+# The relay may write this partition alone, so the partition has no other row.
+RELAY = RowType(
+    name="relay",
+    key="relays / task",
+    meaning="The task that runs the relay of tunnels, on clusters that start the relay on demand.",
+    record="control_plane.access.relay_record:RelayRecord",
+    writers=("usecases.relay_demand", "usecases.relay_row"),
+    readers=("usecases.relay_demand",),
+    secret_fields=("secret",),
+)
 
 ROW_TYPES = (
     CONFIGURATION,
@@ -58,4 +68,5 @@ ROW_TYPES = (
     INCARNATION,
     CLUSTER_ID,
     MARK,
+    RELAY,
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from control_plane.access.ownership import OwnedObject
 from control_plane.access.principals import Principal
-from control_plane.access.tunnel_relay import TunnelRelay
+from control_plane.access.tunnel_relay import RelaySource, TunnelRelay
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.messages.agent import TunnelClosed, TunnelOpened
@@ -78,8 +78,10 @@ class TunnelRecord:
 class Admission:
     """The admission of an end to the relay."""
 
-    relay: TunnelRelay
+    relay: TunnelRelay | None
+    """The relay. None while the relay starts, so that the end must ask again."""
     ticket: str
+    """The ticket for the relay. "" while the relay starts."""
     tunnel: TunnelRecord
 
 
@@ -104,18 +106,19 @@ def open_tunnel(
 ) -> str:
     """Open a tunnel to ports and services of a trial's present allocation. Return the tunnel's id.
 
-    A trial on several machines is reached on the machine of rank 0.
+    A trial on several machines is reached on the machine of rank 0. A relay that does not run is
+    started.
 
     Raises:
         RequestError: not_found for an unknown trial or a cluster without a relay; conflict if the
             trial does not run; invalid for an invalid certificate, an unknown service, or a tunnel
-            to nothing.
+            to nothing; conflict or unavailable if the relay cannot start.
         CommandRefused: conflict if the allocation has just ended or too many tunnels are open.
     """
-    require_relay(services)
     check_certificate(certificate)
     _check_targets(ports, service_names)
     agent, epoch = _find_place(services, trial_id)
+    _require_relay(services).find_relay()
     tunnel = secrets.token_urlsafe(_ID_BYTES)
     now_ms = services.now_ms()
     record = TunnelRecord(
@@ -250,10 +253,11 @@ def list_tunnels(services: Services, agent: str, tunnels: Sequence[str]) -> Tunn
     return TunnelList(tuple(entries), is_awaited)
 
 
-def require_relay(services: Services) -> TunnelRelay:
-    """Return the relay. Raise RequestError not_found if the cluster has no relay."""
+def _require_relay(services: Services) -> RelaySource:
+    """Return the source of the relay. Raise RequestError not_found on a cluster without a relay."""
     if services.relay is None:
-        raise RequestError(Code.NOT_FOUND, "this cluster has no relay, so it opens no tunnels")
+        text = "this cluster has no relay, so it opens no tunnels"
+        raise RequestError(Code.NOT_FOUND, "; ".join(filter(None, (text, services.relay_remedy))))
     return services.relay
 
 
@@ -302,9 +306,9 @@ def _load_tunnel_of(services: Services, agent: str, tunnel: str) -> TunnelRecord
 def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
     """Return an admission with a new ticket. Keep the row of a user's end for another KEPT_MS.
 
-    The certificate of an agent's end is stored.
+    The certificate of an agent's end is stored, also while the relay starts.
     """
-    relay = require_relay(services)
+    source = _require_relay(services)
     _check_open(services, record)
     now_ms = services.now_ms()
 
@@ -320,6 +324,9 @@ def _admit(services: Services, record: TunnelRecord, side: Side) -> Admission:
         return stored, (_put(stored, row, row.due_ms),)
 
     stored = change_row(services.table, _key(record.tunnel), change, f"tunnel {record.tunnel}")
+    relay = source.find_relay()
+    if relay is None:
+        return Admission(None, "", stored)
     place = stored.tunnel, stored.user, stored.allocation, stored.ports
     ticket = relay.issue_ticket(side, *place, now_ms, services=stored.services)
     return Admission(relay, ticket, stored)

@@ -60,6 +60,11 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
             "detcloud:privateSubnets is for the stack's own network: remove it, and set "
             "provider.network_interface.public_ip: false in the pools"
         )
+    if values.get("relay") and values.get("network") is not None:
+        found.append(
+            "detcloud:relay needs a public subnet of the stack's own network: remove "
+            "detcloud:network, or set detcloud:relay: false"
+        )
     if values.get("endpoints") and not values.get("private_subnets"):
         found.append("detcloud:endpoints are for private subnets: set detcloud:privateSubnets too")
     return found

@@ -116,6 +116,17 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "TagResource UntagResource UpdateDistribution",
         "wafv2: GetWebACL",
     ),
+    # The first cluster of an account makes the service role of ECS, with the caller's permissions.
+    "aws:ecs/cluster:Cluster": (
+        "ecs: CreateCluster DeleteCluster DescribeClusters ListTagsForResource TagResource "
+        "UntagResource",
+        "iam: CreateServiceLinkedRole",
+    ),
+    "aws:ecs/taskDefinition:TaskDefinition": (
+        "ecs: DeregisterTaskDefinition DescribeTaskDefinition ListTagsForResource "
+        "RegisterTaskDefinition TagResource UntagResource",
+        "iam: PassRole",
+    ),
     "aws:iam/instanceProfile:InstanceProfile": (
         "iam: AddRoleToInstanceProfile CreateInstanceProfile DeleteInstanceProfile "
         "GetInstanceProfile PassRole RemoveRoleFromInstanceProfile TagInstanceProfile "
@@ -222,6 +233,7 @@ UPGRADE_NEEDS: Final = ("iam: DetachRolePolicy ListAttachedRolePolicies",)
 ROLLBACK_NEEDS: Final = ("lambda: DeleteFunction GetAlias ListVersionsByFunction UpdateAlias",)
 DESTROY_NEEDS: Final = (
     "ec2: DeleteLaunchTemplate DescribeInstances DescribeLaunchTemplates TerminateInstances",
+    "ecs: ListTasks StopTask",
     "lambda: DeleteFunctionConcurrency PutFunctionConcurrency",
     "tag: GetResources",
 )
@@ -234,6 +246,7 @@ VERIFY_NEEDS: Final = (
 _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
     "ec2: GetAllowedImagesSettings GetEbsDefaultKmsKeyId",
+    "ecs: DeregisterTaskDefinition DescribeTaskDefinition ListTasks",
     "elasticfilesystem: DescribeMountTargets",
     "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
@@ -246,9 +259,6 @@ _ABOUT_NOTHING: Final = (
     "sns: GetSubscriptionAttributes Unsubscribe",
     "tag: GetResources",
 )
-# Services that share a statement. An action of a service never fits a resource of another service,
-# and each statement counts towards the policy's size.
-_WATCHED: Final = ("budgets", "cloudwatch", "events", "sns", "sqs", "ssm")
 # Actions that only the setting `copies` needs.
 _OF_COPIES: Final = frozenset({"s3:PutReplicationConfiguration"})
 # Actions with their own statements.
@@ -301,25 +311,20 @@ def deployer_policy(settings: Settings) -> Document:
     front, firewall = services.pop("cloudfront"), services.pop("wafv2")
     schedules = services.pop("scheduler")
     places = _places(settings)
-    watched = {service: services.pop(service) for service in _WATCHED}
-    statements = [
-        _statement(service.capitalize(), actions, places[service])
-        for service, actions in services.items()
-    ]
-    statements.append(
-        _statement(
-            "Watch",
-            [action for actions in watched.values() for action in actions],
-            [place for service in watched for place in places[service]],
-        )
+    # An action of a service never fits a resource of another service, and each statement counts
+    # towards the policy's size.
+    own = _statement(
+        "Own",
+        [action for actions in services.values() for action in actions],
+        [place for service in services for place in places[service]],
     )
-    statements += [_statement("Look", anywhere, ["*"]), *_network(names, ec2)]
+    statements = [own, _statement("Look", anywhere, ["*"]), *_network(names, ec2)]
     statements += _roles(settings)
     if settings.kms_key:
         statements += _key(settings, key)
     if settings.copies:
-        own = f"arn:aws:scheduler:{names.region}:{names.account}:schedule/default"
-        statements.append(_statement("Exports", schedules, [f"{own}/{names.cluster}-*"]))
+        folder = f"arn:aws:scheduler:{names.region}:{names.account}:schedule/default"
+        statements.append(_statement("Exports", schedules, [f"{folder}/{names.cluster}-*"]))
     if settings.hosted_zone:
         zone = f"arn:aws:route53:::hostedzone/{settings.hosted_zone}"
         statements.append(_statement("Dns", dns, [zone, "arn:aws:route53:::change/*"]))
@@ -383,16 +388,16 @@ def _places(settings: Settings) -> Mapping[str, list[str]]:
         "budgets": [f"arn:aws:budgets::{account}:budget/{name}-*"],
         "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
         "dynamodb": [names.table_arn],
+        # The cluster, the definitions of tasks, and the tasks.
+        "ecs": [f"arn:aws:ecs:{own}:*/{name}-relay*"],
         "events": [f"arn:aws:events:{own}:rule/{name}-*"],
         "iam": [*roles, service_role_arn(names, "spot")],
         "lambda": [
             f"arn:aws:lambda:{own}:function:{name}-*",
             f"arn:aws:lambda:{own}:event-source-mapping:*",
         ],
-        "logs": [
-            f"arn:aws:logs:{own}:log-group:/aws/{word}/{name}-*"
-            for word in ("lambda", "vendedlogs")
-        ],
+        # The groups of the functions, the relay and the gateway.
+        "logs": [f"arn:aws:logs:{own}:log-group:/aws/*/{name}-*"],
         "s3": [f"{bucket}{below}" for bucket in buckets for below in ("", "/*")],
         "sns": [f"arn:aws:sns:{own}:{name}-*"],
         "sqs": [f"arn:aws:sqs:{own}:{name}-*"],
@@ -418,17 +423,22 @@ def _network(names: Names, actions: list[str]) -> list[Statement]:
 
 
 def _roles(settings: Settings) -> list[Statement]:
-    """Return statements that let the deployer pass roles to EC2 and Lambda, and create API roles.
+    """Return statements that let the deployer pass roles to services, and create service roles.
+
+    The service roles are those of API Gateway and ECS.
 
     Only the stack's roles may be passed. With `permissions_boundary`, also return denials of
     creating or changing a role without this boundary, and of removing the boundary.
     """
     names = settings.names
     role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]
-    services = ["ec2.amazonaws.com", "lambda.amazonaws.com"]
+    services = ["ec2.amazonaws.com", "ecs-tasks.amazonaws.com", "lambda.amazonaws.com"]
     if settings.copies:
         services += ["s3.amazonaws.com", "scheduler.amazonaws.com"]
-    service_role = "arn:aws:iam::*:role/aws-service-role/ops.apigateway.amazonaws.com/*"
+    service_roles = [
+        f"arn:aws:iam::*:role/aws-service-role/{service}.amazonaws.com/*"
+        for service in ("ecs", "ops.apigateway")
+    ]
     found = [
         _statement(
             "GiveRoles",
@@ -436,7 +446,7 @@ def _roles(settings: Settings) -> list[Statement]:
             role,
             {"StringEquals": {"iam:PassedToService": services}},
         ),
-        _statement("ApiRole", ["iam:CreateServiceLinkedRole"], [service_role]),
+        _statement("ServiceRoles", ["iam:CreateServiceLinkedRole"], service_roles),
     ]
     if settings.permissions_boundary:
         unbounded = {"StringNotEquals": {"iam:PermissionsBoundary": settings.permissions_boundary}}

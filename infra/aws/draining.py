@@ -1,4 +1,4 @@
-"""Terminates a cluster's instances before the stack is removed.
+"""Terminates the instances and the relay of a cluster before the stack is removed.
 
 The tick and `wake` are stopped first, so that nothing launches again. Launch templates, which the
 cluster created at run time, are deleted too.
@@ -23,7 +23,7 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 # The functions that launch instances.
 LAUNCHING = ("tick", "wake")
-_MISSING = frozenset({"ResourceNotFoundException"})
+_MISSING = frozenset({"ClusterNotFoundException", "ResourceNotFoundException"})
 
 
 def drain(
@@ -42,6 +42,7 @@ def drain(
     try:
         _refuse_protected(names, clients)
         quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
+        _stop_relay(names, clients, progress)
         instances = end_until_quiet(names, clients, progress, clock, quiet_at)
         templates = delete_templates(names, clients)
     except (sdk.ClientError, sdk.BotoCoreError) as error:
@@ -54,8 +55,9 @@ def drain(
 def find_leftovers(names: Names, clients: Clients) -> list[str]:
     """Return the sorted ARNs of all resources that AWS lists with the cluster's tag.
 
-    Terminated instances are left out, because AWS lists them for another hour. If AWS refuses a
-    call or cannot be reached, return one line that says so.
+    Terminated instances are left out, because AWS lists them for another hour. Definitions of tasks
+    are left out, because AWS keeps the deregistered ones, which cost nothing. If AWS refuses a call
+    or cannot be reached, return one line that says so.
     """
     try:
         return _find_tagged(names, clients)
@@ -64,9 +66,9 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
 
 
 def _find_tagged(names: Names, clients: Clients) -> list[str]:
-    """Return the sorted ARNs of resources with the cluster's tag, without terminated instances.
+    """Return the sorted ARNs of resources with the cluster's tag.
 
-    Raise the SDK's errors.
+    Terminated instances and definitions of tasks are left out. Raise the SDK's errors.
     """
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")
     asked = [{"Key": CLUSTER_TAG, "Values": [names.cluster]}]
@@ -77,7 +79,10 @@ def _find_tagged(names: Names, clients: Clients) -> list[str]:
     ]
     living = {instance["InstanceId"] for instance in list_instances(names, clients)}
     return sorted(
-        arn for arn in found if ":instance/" not in arn or arn.rpartition("/")[2] in living
+        arn
+        for arn in found
+        if ":task-definition/" not in arn
+        and (":instance/" not in arn or arn.rpartition("/")[2] in living)
     )
 
 
@@ -96,6 +101,23 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
         raise DrainFailed(
             f"the table {names.cluster} is protected: set detcloud:protect: false and deploy first"
         )
+
+
+def _stop_relay(names: Names, clients: Clients, progress: Progress) -> None:
+    """Stop the relay's task, which would keep the ECS cluster and a network interface in use.
+
+    Report each stop to `progress`. Do nothing for a stack without a relay. Raise the SDK's errors.
+    """
+    ecs, cluster = clients("ecs"), names.part("relay")
+    try:
+        tasks = ecs.list_tasks(cluster=cluster)["taskArns"]
+    except sdk.ClientError as error:
+        if error_code(error) in _MISSING:
+            return
+        raise
+    for task in tasks:
+        ecs.stop_task(cluster=cluster, task=task, reason="the cluster is removed")
+        progress(f"the relay's task {task.rpartition('/')[2]} is stopped")
 
 
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:

@@ -17,7 +17,7 @@ POLICY_CHARACTERS_MAX: Final = 10_240
 ENVIRONMENT_BYTES_MAX: Final = 4_096
 # Upper bounds for the other environment variables of the API and of the tick, and for a policy's
 # statements about logs, traces and a key.
-API_BYTES: Final = 1_900
+API_BYTES: Final = 2_300
 TICK_BYTES: Final = 2_500
 ADDED_CHARACTERS: Final = 900
 

@@ -64,6 +64,26 @@ class Names:
         """
         return f"{self.cluster}-{name.replace('_', '-')}"
 
+    @property
+    def relay_log_group(self) -> str:
+        """The name of the relay's log group."""
+        return f"/aws/ecs/{self.part('relay')}"
+
+    @property
+    def relay_cluster_arn(self) -> str:
+        """The ARN of the ECS cluster in which the relay's task runs."""
+        return self._regional_arn("ecs", f"cluster/{self.part('relay')}")
+
+    @property
+    def relay_definition_arns(self) -> str:
+        """The ARN pattern of all revisions of the relay's task definition."""
+        return self._regional_arn("ecs", f"task-definition/{self.part('relay')}:*")
+
+    @property
+    def relay_task_arns(self) -> str:
+        """The ARN pattern of the relay's tasks."""
+        return self._regional_arn("ecs", f"task/{self.part('relay')}/*")
+
     def log_group(self, function: str) -> str:
         """Return the name of a function's log group."""
         return f"/aws/lambda/{self.part(function)}"

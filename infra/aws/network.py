@@ -5,7 +5,8 @@ setting `private_subnets`, instances have no public address and connect through 
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -19,19 +20,33 @@ SUBNET_BITS = 20
 ANYWHERE = "0.0.0.0/0"
 
 
-def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
-    """Create the network, and return the JSON of the tick's variable DETCLOUD_NETWORK.
+@dataclass(frozen=True)
+class Vpc:
+    """The stack's own VPC."""
 
-    With the setting `network`, use the subnets and the security group of the setting instead, and
-    create only the placement groups. The JSON contains the subnets by zone, the security group, the
-    instance profile's ARN, the placement groups by zone and the defaults of instances.
+    id: Any
+    subnets: Mapping[str, Any]
+    """The ids of the instances' subnets by zone."""
+    group: Any
+    """The id of the instances' security group."""
+    public_subnets: tuple[Any, ...]
+    """The ids of the subnets with a route to the internet gateway."""
+
+
+def make_network(scope: Scope, instance_profile: Any, vpc: Vpc | None) -> pulumi.Output[str]:
+    """Create the placement groups, and return the JSON of the tick's variable DETCLOUD_NETWORK.
+
+    Instances use the network of the setting `network`, or without the setting the stack's own
+    `vpc`. The JSON contains the subnets by zone, the security group, the instance profile's ARN,
+    the placement groups by zone and the defaults of instances.
     """
     network = scope.settings.network
     if network is not None:
         subnets: dict[str, Any] = dict(network.subnets)
         group: Any = network.security_group
     else:
-        subnets, group = _make_vpc(scope)
+        assert vpc is not None
+        subnets, group = dict(vpc.subnets), vpc.group
     description = {
         "subnets": subnets,
         "security_group": group,
@@ -70,12 +85,14 @@ def instance_defaults(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
-    """Create the VPC with all parts, and return (subnet ids by zone, security group id).
+def make_vpc(scope: Scope) -> Vpc | None:
+    """Create the VPC with all parts. Create nothing and return None with the setting `network`.
 
     The VPC gets a subnet for each zone of the settings, routes out, an endpoint of S3, the security
     group and the `endpoints` of the settings. Private subnets also get a NAT gateway.
     """
+    if scope.settings.network is not None:
+        return None
     vpc = aws.ec2.Vpc(
         "network",
         cidr_block=str(CIDR),
@@ -92,8 +109,10 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     way_out = {"gateway_id": gateway.id} if is_public else {}
     # A subnet's block depends on the zone's letter, so adding or removing zones moves no subnet.
     places = {zone: blocks[ord(zone[-1]) - ord("a")] for zone in settings.zones}
+    exit_subnet = None
     if not is_public:
-        way_out = {"nat_gateway_id": _make_nat_gateway(scope, vpc, gateway, blocks[-1]).id}
+        nat, exit_subnet = _make_nat_gateway(scope, vpc, gateway, blocks[-1])
+        way_out = {"nat_gateway_id": nat.id}
     routes = _make_routes(scope, vpc, "routes", way_out)
     _make_s3_endpoint(scope, vpc, routes)
     subnets = {
@@ -103,7 +122,8 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     group = _make_security_group(scope, vpc)
     for service in settings.endpoints:
         _make_endpoint(scope, vpc, service, list(subnets.values()), group)
-    return subnets, group.id
+    public = tuple(subnets.values()) if exit_subnet is None else (exit_subnet.id,)
+    return Vpc(vpc.id, subnets, group.id, public)
 
 
 def _make_subnet(
@@ -128,8 +148,8 @@ def _make_subnet(
     return subnet
 
 
-def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> Any:
-    """Create and return a NAT gateway in a new public subnet, with an address and routes.
+def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> tuple[Any, Any]:
+    """Create a NAT gateway with an address and routes. Return the gateway and its public subnet.
 
     The public subnet gets the addresses `block` and lies in the settings' first zone. `gateway` is
     the VPC's internet gateway.
@@ -140,13 +160,14 @@ def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> Any:
     address = aws.ec2.Eip(
         "way-out", domain="vpc", tags=scope.tags("way-out"), opts=scope.options([gateway])
     )
-    return aws.ec2.NatGateway(
+    nat = aws.ec2.NatGateway(
         "way-out",
         subnet_id=subnet.id,
         allocation_id=address.id,
         tags=scope.tags("way-out"),
         opts=scope.options([gateway]),
     )
+    return nat, subnet
 
 
 def _make_routes(scope: Scope, vpc: Any, name: str, way_out: dict[str, Any]) -> Any:

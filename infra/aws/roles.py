@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi_aws as aws
 
-from infra.aws import key_policies, policies, trial_policies
+from infra.aws import key_policies, policies, relay_policies, trial_policies
 from infra.aws.names import FUNCTIONS, ROLE_FUNCTIONS, ROLE_OF
 from infra.aws.policy_statements import Document, add_statements
 from infra.aws.scope import Scope
@@ -44,8 +44,9 @@ def make_roles(
     `journal_groups`, as far as these are set. The tick may launch into the capacity `reservations`.
     """
     names, settings = scope.names, scope.settings
+    api = trial_policies.with_sessions(policies.api(names), _trial_roles(settings))
     documents = {
-        "api": trial_policies.with_sessions(policies.api(names), _trial_roles(settings)),
+        "api": add_statements(api, relay_policies.starts(names) if settings.has_relay else []),
         "advance": policies.advance(names),
         "tick": policies.tick(names, settings.network, reservations),
         "spot_notice": policies.spot_notice(names),
@@ -53,7 +54,7 @@ def make_roles(
         "suggest": policies.suggest(names),
     }
     trust = policies.service_trust("lambda.amazonaws.com")
-    functions = {name: _make_role(scope, name, trust) for name in ROLE_FUNCTIONS}
+    functions = {name: make_role(scope, name, trust) for name in ROLE_FUNCTIONS}
     key = settings.kms_key
     granted = {}
     for name, role in functions.items():
@@ -61,20 +62,20 @@ def make_roles(
         more = policies.logs(names, users, is_traced=settings.tracing)
         more += key_policies.key_use(names, key) if key else []
         more += key_policies.disk_encryption(names, key) if key and name == "tick" else []
-        granted[name] = _make_policy(scope, name, role, add_statements(documents[name], more))
+        granted[name] = make_policy(scope, name, role, add_statements(documents[name], more))
     api_trust = policies.storage_trust(names)
-    storage = _make_role(scope, "storage", api_trust, after=functions["api"])
+    storage = make_role(scope, "storage", api_trust, after=functions["api"])
     stored = add_statements(
         policies.storage(names), key_policies.key_use(names, key) if key else []
     )
-    _make_policy(scope, "storage", storage, stored)
-    instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
+    make_policy(scope, "storage", storage, stored)
+    instance = make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
     more = trial_policies.data_key_use(names, key) if key else []
     if journal_groups:
         more = [*more, policies.journal(names, journal_groups)]
     if settings.session_manager:
         more = [*more, policies.sessions()]
-    _make_policy(scope, "instance", instance, add_statements(policies.instance(names), more))
+    make_policy(scope, "instance", instance, add_statements(policies.instance(names), more))
     profile = aws.iam.InstanceProfile(
         "instance",
         name=names.role("instance"),
@@ -85,13 +86,13 @@ def make_roles(
     )
     data = pull = None
     if settings.data_buckets:
-        data = _make_role(scope, "data", api_trust, after=functions["api"])
+        data = make_role(scope, "data", api_trust, after=functions["api"])
         document = trial_policies.data_access(settings.data_buckets)
         more = trial_policies.data_key_use(names, key) if key else []
-        _make_policy(scope, "data", data, add_statements(document, more))
+        make_policy(scope, "data", data, add_statements(document, more))
     if settings.image_repositories:
-        pull = _make_role(scope, "pull", api_trust, after=functions["api"])
-        _make_policy(scope, "pull", pull, trial_policies.pulls(settings.image_repositories))
+        pull = make_role(scope, "pull", api_trust, after=functions["api"])
+        make_policy(scope, "pull", pull, trial_policies.pulls(settings.image_repositories))
     for name, owner in ROLE_OF.items():
         functions[name], granted[name] = functions[owner], granted[owner]
     return Roles(functions, granted, storage, instance, profile, data, pull)
@@ -107,7 +108,7 @@ def _trial_roles(settings: Settings) -> list[str]:
     ]
 
 
-def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
+def make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
     """Create and return a role with the trust policy `trust` and the settings' boundary.
 
     With `after`, create the role after that resource.
@@ -124,7 +125,7 @@ def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> A
     )
 
 
-def _make_policy(scope: Scope, name: str, role: Any, document: Document) -> Any:
+def make_policy(scope: Scope, name: str, role: Any, document: Document) -> Any:
     """Create and return the inline policy `document` of a role."""
     return aws.iam.RolePolicy(
         name,

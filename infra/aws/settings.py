@@ -129,6 +129,11 @@ class Settings:
     """The ARN of the domain's certificate."""
     hosted_zone: str = ""
     """The Route 53 zone that gets the domain's record; if empty, the deployer creates it."""
+    relay: bool | None = None
+    """Whether the stack has a relay of tunnels, a task with a public address while it runs.
+
+    None for a relay if instances have public addresses in the stack's own network.
+    """
     data_buckets: tuple[DataBucket, ...] = ()
     """The buckets that the code of trials may use."""
     task_roles: Mapping[str, str] = field(default_factory=dict)
@@ -153,6 +158,13 @@ class Settings:
         """
         is_replicated = self.copies is not None and self.copies.checkpoints
         return self.deleted_checkpoint_days > 0 and self.purge_checkpoints and not is_replicated
+
+    @property
+    def has_relay(self) -> bool:
+        """Whether the stack has a relay of tunnels. A relay needs a subnet of the stack's own."""
+        if self.relay is None:
+            return self.network is None and not self.private_subnets
+        return self.relay
 
     @property
     def names(self) -> Names:
@@ -386,6 +398,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
     "machineProxy": machine_network.parse_machine_proxy,
+    "relay": _parse_bool,
     "caCertificates": machine_network.parse_certificates,
     **company.PARSERS,
     **trial_settings.PARSERS,

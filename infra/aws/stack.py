@@ -12,8 +12,9 @@ from infra.aws.events import connect_events
 from infra.aws.front import make_front
 from infra.aws.functions import describe_deployment, make_aliases, make_functions
 from infra.aws.gateway import api_url, make_api, make_domain, route_requests
-from infra.aws.network import make_network
+from infra.aws.network import make_network, make_vpc
 from infra.aws.pool_checks import capacity_reservations, journal_groups
+from infra.aws.relay import make_relay
 from infra.aws.roles import Roles, make_roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
@@ -69,8 +70,12 @@ class TeamStack(pulumi.ComponentResource):
             **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if has_other_name else {}),
         }
         deployment = describe_deployment(settings, cluster_config)
-        network = make_network(scope, roles.instance_profile)
+        vpc = make_vpc(scope)
+        network = make_network(scope, roles.instance_profile, vpc)
         own = _function_settings(scope, roles, network)
+        if settings.has_relay:
+            assert vpc is not None
+            own["api"]["DETCLOUD_RELAY"] = make_relay(scope, vpc, buckets["objects"], table)
         functions = make_functions(scope, roles, common, own, deployment)
         aliases = make_aliases(scope, functions)
         stage = route_requests(scope, api, aliases["api"])

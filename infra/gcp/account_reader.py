@@ -57,6 +57,7 @@ TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
 BUDGET_SERVICE: Final = "billingbudgets"
 TRANSFER_SERVICE: Final = "storagetransfer"
+SECRET_SERVICE: Final = "secretmanager"
 MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 POLICIES: Final = "https://orgpolicy.googleapis.com/v2"
 
@@ -75,6 +76,7 @@ def read_project(
         *SERVICES,
         *((BUDGET_SERVICE,) if settings.monthly_budget else ()),
         *((TRANSFER_SERVICE,) if settings.copies else ()),
+        *((SECRET_SERVICE,) if settings.relay else ()),
     )
     return ProjectFacts(
         **{field.name: getattr(pools, field.name) for field in fields(pools)},

@@ -6,9 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-from pulumi_gcp import artifactregistry, cloudrunv2, compute, projects, serviceaccount, storage
+from pulumi_gcp import (
+    artifactregistry,
+    cloudrunv2,
+    compute,
+    projects,
+    secretmanager,
+    serviceaccount,
+    storage,
+)
 
-from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS
+from infra.gcp.names import OTHER_ACCOUNTS, RELAY, TRIAL_ACCOUNTS
 from infra.gcp.policies import HOST_ROLE, ROLES, Grant
 from infra.gcp.scope import Scope
 from infra.gcp.settings import subnetwork_project
@@ -21,6 +29,7 @@ TITLES = {
     "pull": "pulls of images of trials",
     "events": "what calls the cluster's functions",
     "build": "the build of the functions' image",
+    "relay": "the relay of tunnels",
 }
 
 
@@ -54,12 +63,14 @@ class Accounts:
 def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
     """Create the service accounts and the custom roles that `grants` use.
 
-    Accounts of TRIAL_ACCOUNTS are created only if `grants` has a grant on the account. The roles
-    are not granted yet; `give_roles` grants them.
+    Accounts of TRIAL_ACCOUNTS are created only if `grants` has a grant on the account, and the
+    account of the relay only with the setting `relay`. The roles are not granted yet; `give_roles`
+    grants them.
     """
     places = {grant.place.name for grant in grants if grant.place.kind == "account"}
     trials = [name for name in TRIAL_ACCOUNTS if name in places]
-    names = (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *trials)
+    relay = [RELAY] if scope.settings.relay else []
+    names = (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *trials, *relay)
     accounts = {name: _make_account(scope, name) for name in names}
     used = {grant.role for grant in grants}
     return Accounts(accounts, {role: _make_role(scope, role) for role in ROLES if role in used})
@@ -104,6 +115,8 @@ class Places:
     """The Cloud Run services by function."""
     repository: Any = None
     """The repository of the functions' images."""
+    secret: Any = None
+    """The secret of the relay, if the stack has a relay."""
 
 
 def give_roles(
@@ -162,6 +175,10 @@ def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -
             service = places.services[place.name].name
             made = cloudrunv2.ServiceIamMember(
                 name, project=project, location=region, name=service, **common
+            )
+        case "secret":
+            made = secretmanager.SecretIamMember(
+                name, project=project, secret_id=places.secret.secret_id, **common
             )
         case "image_repository":
             location, _, repository = place.name.partition("/")

@@ -96,6 +96,13 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gcp:projects/iAMCustomRole:IAMCustomRole": (f"iam.roles: {_CRUD} undelete",),
     "gcp:projects/iAMMember:IAMMember": (_PROJECT_POLICY,),
+    "gcp:secretmanager/secret:Secret": (f"secretmanager.secrets: {_CRUD}",),
+    "gcp:secretmanager/secretIamMember:SecretIamMember": (
+        "secretmanager.secrets: getIamPolicy setIamPolicy",
+    ),
+    "gcp:secretmanager/secretVersion:SecretVersion": (
+        "secretmanager.versions: access add destroy disable enable get list",
+    ),
     "gcp:serviceaccount/account:Account": (f"iam.serviceAccounts: {_CRUD}",),
     "gcp:serviceaccount/iAMMember:IAMMember": ("iam.serviceAccounts: getIamPolicy setIamPolicy",),
     "gcp:storage/bucket:Bucket": (
@@ -211,6 +218,8 @@ def render_key_binding(settings: Settings) -> str:
         (
             "# Before the binding, run these commands, which create some of its members:",
             f"# gcloud beta services identity create --service=firestore.googleapis.com {project}",
+            "# gcloud beta services identity create "
+            f"--service=secretmanager.googleapis.com {project}",
             f"# gcloud storage service-agent {project}",
             yaml.safe_dump({"bindings": [binding]}, sort_keys=False),
         )

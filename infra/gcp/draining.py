@@ -8,7 +8,7 @@ from infra.drain_clock import Clock
 from infra.gcp.functions import SIZES
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, is_deleted, read_or_none
 from infra.gcp.instance_ends import COMPUTE, VISIBLE_SECONDS, end_until_quiet, list_parts
-from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
+from infra.gcp.names import OTHER_ACCOUNTS, RELAY, TRIAL_ACCOUNTS, Names
 from infra.gcp.policies import ROLES
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from lambdas.gcp.function_names import ACCOUNT_FUNCTIONS, FUNCTIONS
@@ -74,14 +74,15 @@ def _start_function(names: Names, api: GoogleApi, progress: Progress, function: 
 def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     """Return a line for each remaining resource of the cluster; [] if nothing remains.
 
-    Search the database, buckets, services, service accounts, custom roles, the repository and the
-    network by name, and instances and disks by the cluster's label. Skip deleted roles that Google
-    still lists. Raise GoogleError if a call fails.
+    Search the database, buckets, services, service accounts, custom roles, the repository, the
+    relay's secret and the network by name, and instances and disks by the cluster's label. Skip
+    deleted roles that Google still lists. Raise GoogleError if a call fails.
     """
     project, region = names.project, names.region
     run = f"https://run.googleapis.com/v2/projects/{project}/locations/{region}/services"
     iam = f"https://iam.googleapis.com/v1/projects/{project}/serviceAccounts"
     repositories = f"projects/{project}/locations/{region}/repositories/{names.cluster}"
+    secret = f"projects/{project}/secrets/{names.part(RELAY)}"
     places = {
         f"database {names.database}": _database_url(names),
         **{
@@ -90,11 +91,12 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
         },
         **{
             f"service {names.part(function)}": f"{run}/{names.part(function)}"
-            for function in FUNCTIONS
+            for function in (*FUNCTIONS, RELAY)
         },
+        f"secret {names.part(RELAY)}": f"https://secretmanager.googleapis.com/v1/{secret}",
         **{
             f"service account {names.email(account)}": f"{iam}/{names.email(account)}"
-            for account in (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS)
+            for account in (*ACCOUNT_FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS, RELAY)
         },
         **{
             f"role {names.role_id(role)}": f"https://iam.googleapis.com/v1/{names.role(role)}"

@@ -72,7 +72,8 @@ def make_functions(
 
     `images` has the image of the function `suggest`, and as `functions` the image of all others.
     Every function gets the environment variables `environment`; a function named in `extra` also
-    gets these variables. `deployment` becomes the label of the revisions.
+    gets these variables. A value is a text, or the map of a `value_source`. `deployment` becomes
+    the label of the revisions.
     """
     return {
         name: _make_function(
@@ -102,6 +103,14 @@ def describe_deployment(settings: Settings, cluster_config: str) -> str:
     return digest.hexdigest()[:DIGEST_CHARACTERS]
 
 
+def environment_entries(variables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the environment of a container. A value is a text, or a `value_source` in a map."""
+    return [
+        {"name": name, **(value if isinstance(value, dict) else {"value": value})}
+        for name, value in variables.items()
+    ]
+
+
 def _make_function(
     scope: Scope,
     name: str,
@@ -127,7 +136,7 @@ def _make_function(
     }
     container = {
         "image": image,
-        "envs": [{"name": name, "value": value} for name, value in variables.items()],
+        "envs": environment_entries(variables),
         "resources": {
             "limits": {"cpu": "1", "memory": size.memory},
             # Most functions have a processor, and cost money, only while answering. The tick does

@@ -13,6 +13,9 @@ STARTED_BY_TICK: Final = ("checkpoint_gc", "suggest")
 OTHER_ACCOUNTS: Final = ("instance", "storage", "events", "build")
 # Service accounts for trials' data and private images, if the settings name any.
 TRIAL_ACCOUNTS: Final = ("data", "pull")
+# The service, the service account and the secret of the relay of tunnels, unless the settings
+# refuse a relay.
+RELAY: Final = "relay"
 # An account's id has at most 30 characters, which leaves 30 - len("dc-" + 20 + "-") = 6 characters
 # for the ending.
 _ACCOUNT_ENDINGS: Final = {
@@ -27,6 +30,7 @@ _ACCOUNT_ENDINGS: Final = {
     "build": "build",
     "data": "data",
     "pull": "pull",
+    "relay": "relay",
     # The account that launches here for a cluster in another cloud.
     "launcher": "launch",
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from infra.gcp.names import STARTED_BY_TICK, Names
+from infra.gcp.names import RELAY, STARTED_BY_TICK, Names
 
 # The role that replaces `use_subnetworks` on subnetworks of another project.
 HOST_ROLE: Final = "roles/compute.networkUser"
@@ -69,6 +69,7 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "storage.objects.list",
     ),
     "pull_images": ("artifactregistry.repositories.downloadArtifacts",),
+    "read_secret": ("secretmanager.versions.access",),
     "receive_events": ("eventarc.events.receiveEvent",),
     "write_logs": ("logging.logEntries.create",),
     "push_images": (
@@ -81,8 +82,11 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "artifactregistry.tags.update",
     ),
 }
-# Roles that are created only with settings for data buckets, image repositories or copies.
-SETTING_ROLES: Final = ("read_data", "write_data", "pull_images", "export_rows", "write_exports")
+# Roles that are created only with certain settings, for example for data buckets or copies.
+SETTING_ROLES: Final = (
+    *("read_data", "write_data", "pull_images", "export_rows", "write_exports"),
+    "read_secret",
+)
 # The name of the bucket of exports within the stack.
 STATE_COPY: Final = "state-copy"
 PROJECT: Final = "project"
@@ -98,7 +102,7 @@ class Place:
     """A resource on which a role is granted."""
 
     kind: str
-    """The resource's type: project, repository, bucket, account, service, subnetwork or
+    """The resource's type: project, repository, bucket, account, service, subnetwork, secret or
     image_repository.
     """
     name: str = ""
@@ -221,6 +225,15 @@ def list_copy_grants(names: Names) -> list[Grant]:
     ]
 
 
+def list_relay_grants() -> list[Grant]:
+    """Return the grants of a stack with a relay: relay and API read the relay's secret.
+
+    The relay may do nothing else.
+    """
+    secret = Place("secret", RELAY)
+    return [Grant(account, "read_secret", secret) for account in (RELAY, "api")]
+
+
 def _checkpoint_gc() -> list[Grant]:
     """Return the grants of `checkpoint_gc`: list and delete in both buckets, read checkpoints.
 
@@ -282,6 +295,7 @@ def key_members(names: Names) -> list[str]:
         "gcp-sa-firestore",
         "gs-project-accounts",
         "gcp-sa-artifactregistry",
+        "gcp-sa-secretmanager",
         "serverless-robot-prod",
         "compute-system",
     )

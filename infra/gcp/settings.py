@@ -261,6 +261,8 @@ class Settings(BaseModel):
     )
     """The description of the remote account in each other cloud, by the cloud's name."""
 
+    relay: StrictBool = Field(default=True, description="true or false")
+    """Whether the stack has a relay of tunnels."""
     data_buckets: DataBuckets = Field(default=(), description=expected_buckets(BUCKETS_MAX))
     """The buckets and folders of buckets that the code of trials may read, or read and write."""
     task_accounts: TaskAccounts = Field(

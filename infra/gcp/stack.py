@@ -1,7 +1,7 @@
 """The Pulumi component of a team's whole cluster on Google Cloud."""
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 
@@ -13,14 +13,22 @@ from infra.gcp.copies import make_copy_buckets, start_copies
 from infra.gcp.events import connect_events
 from infra.gcp.functions import describe_deployment, make_functions
 from infra.gcp.image import ImageBuilder, make_image, make_repository
+from infra.gcp.names import RELAY
 from infra.gcp.network import describe_network, make_subnetworks
-from infra.gcp.policies import STATE_COPY, list_copy_grants, list_grants
+from infra.gcp.policies import STATE_COPY, list_copy_grants, list_grants, list_relay_grants
+from infra.gcp.relay import Secret, make_relay, make_secret
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
 from infra.remote_settings import describe_deployed, describe_remote_accounts
 from lambdas.deployed_adapters import PURGE_VARIABLE
+from lambdas.gcp.function_names import RELAY_SECRET as SECRET_VARIABLE
 from lambdas.other_clouds import VARIABLE
+
+# The kinds of places on which roles are granted before the functions exist.
+_GRANTED_FIRST: Final = (
+    *("project", "account", "bucket", "subnetwork", "repository", "image_repository", "secret"),
+)
 
 
 class TeamStack(pulumi.ComponentResource):
@@ -55,10 +63,11 @@ class TeamStack(pulumi.ComponentResource):
         grants = list_grants(names, settings.subnetwork_regions, logs_instances=logs)
         grants += settings.trial_access.list_grants(names)
         grants += list_copy_grants(names) if copied else []
+        grants += list_relay_grants() if settings.relay else []
         accounts = make_accounts(scope, grants)
-        places = Places({**buckets, **copied}, subnetworks, repository=repository)
-        before = ("project", "account", "bucket", "subnetwork", "repository", "image_repository")
-        give_roles(scope, accounts, grants, before, places)
+        secret = make_secret(scope) if settings.relay else None
+        places = Places({**buckets, **copied}, subnetworks, {}, repository, secret)
+        give_roles(scope, accounts, grants, _GRANTED_FIRST, places)
         images = _make_images(scope, accounts, buckets["objects"], builder)
         common = {
             "DETCLOUD_CLUSTER": names.cluster,
@@ -73,10 +82,13 @@ class TeamStack(pulumi.ComponentResource):
         }
         description = describe_network(scope, network, subnetworks, accounts.email("instance"))
         own = _function_settings(scope, accounts, description)
+        own["api"] |= _relay_settings(scope, secret)
         if copied:
             own["tick"]["DETCLOUD_STATE_COPY"] = copied[STATE_COPY].name
         deployment = describe_deployment(settings, cluster_config)
         functions = make_functions(scope, accounts, images, common, own, deployment)
+        if secret is not None:
+            make_relay(scope, accounts, images["functions"], secret, deployment)
         give_roles(scope, accounts, grants, ("service",), Places(services=functions))
         connect_events(scope, accounts, functions, database)
         start_copies(scope, accounts, functions["tick"], buckets, copied)
@@ -112,6 +124,16 @@ def _make_images(
     return {
         kind: make_image(scope, accounts, bucket, builder, kind, str(archive))
         for kind, archive in archives.items()
+    }
+
+
+def _relay_settings(scope: Scope, secret: Secret | None) -> dict[str, Any]:
+    """Return the API's variables with the address and the secret of the relay, if any."""
+    if secret is None:
+        return {}
+    return {
+        "DETCLOUD_RELAY_URL": scope.names.url(RELAY),
+        SECRET_VARIABLE: secret.variable,
     }
 
 

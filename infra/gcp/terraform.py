@@ -26,6 +26,11 @@ PROVIDER = TerraformProvider(
         ),
         "gcp:projects/iAMCustomRole:IAMCustomRole": "google_project_iam_custom_role",
         "gcp:projects/iAMMember:IAMMember": "google_project_iam_member",
+        "gcp:secretmanager/secret:Secret": "google_secret_manager_secret",
+        "gcp:secretmanager/secretIamMember:SecretIamMember": (
+            "google_secret_manager_secret_iam_member"
+        ),
+        "gcp:secretmanager/secretVersion:SecretVersion": "google_secret_manager_secret_version",
         "gcp:serviceaccount/account:Account": "google_service_account",
         "gcp:serviceaccount/iAMMember:IAMMember": "google_service_account_iam_member",
         "gcp:storage/bucketIAMMember:BucketIAMMember": "google_storage_bucket_iam_member",

@@ -21,6 +21,10 @@ from infra.terraform.provider import Schema, TerraformProvider, to_camel_case, t
 from infra.terraform.recorder import Resource, is_provider, run_program
 
 FILE = "main.tf.json"
+# An input whose later changes are ignored is a random secret. Terraform makes the secret, 32 random
+# bytes in base64, because an export must not contain secrets.
+_RANDOM = "<<random>>"
+_RANDOM_EXPRESSION = '${base64sha256(join("", [uuid(), uuid()]))}'
 # The placeholder for a reference while the program runs, in characters that JSON does not escape.
 _REFERENCE = re.compile(r"<<(\w+\.\w+\.\w+(?:\[0\]\.\w+)?)>>")
 
@@ -94,6 +98,10 @@ class EntryMaker:
         schema, names = self._provider.schema[kind], self._provider.attributes.get(kind, {})
         inputs = {key: self._copy_asset(value) for key, value in resource.inputs.items()}
         entry = _entry(f"{kind}.{label}", schema, inputs, names)
+        if resource.ignored:
+            kept = [_attribute_name(kind, schema, to_snake_case(name)) for name in resource.ignored]
+            entry |= dict.fromkeys(kept, _RANDOM)
+            entry["lifecycle"] = [{"ignore_changes": kept}]
         if resource.after:
             after = [f"{self._type_name(token)}.{_label(name)}" for token, name in resource.after]
             entry["depends_on"] = after
@@ -200,12 +208,14 @@ def plural(name: str) -> str:
 def _with_references(value: Any) -> Any:
     """Return a copy of the value with placeholders replaced by Terraform's references.
 
-    Other texts with `${` or `%{` are escaped.
+    Other texts with `${` or `%{` are escaped. _RANDOM becomes _RANDOM_EXPRESSION.
     """
     if isinstance(value, dict):
         return {key: _with_references(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_with_references(item) for item in value]
+    if value == _RANDOM:
+        return _RANDOM_EXPRESSION
     if isinstance(value, str):
         escaped = re.sub(r"([$%])\{", r"\1\1{", value)
         return _REFERENCE.sub(r"${\1}", escaped)

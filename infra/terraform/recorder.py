@@ -32,6 +32,8 @@ class Resource:
     """The inputs by Pulumi's names, with known values only."""
     after: tuple[tuple[str, str], ...] = ()
     """The (type, name) of each explicit dependency without a used output."""
+    ignored: tuple[str, ...] = ()
+    """The inputs, by Pulumi's names, that keep the value of the first deployment."""
 
 
 class ResourceMaker(Protocol):
@@ -129,12 +131,14 @@ async def _run_and_read_outputs(program: Callable[[], None]) -> dict[str, Any]:
 class _MakerMocks(mocks.Mocks):
     """Mocks of Pulumi's engine that pass registered resources to the maker.
 
-    `after` holds the dependencies of the next resource.
+    `after` holds the dependencies of the next resource, and `ignored` its inputs whose changes are
+    ignored.
     """
 
     def __init__(self, maker: ResourceMaker) -> None:
         self._maker = maker
         self.after: tuple[tuple[str, str], ...] = ()
+        self.ignored: tuple[str, ...] = ()
 
     def call(self, args: mocks.MockCallArgs) -> Any:
         """Raise ValueError: an export cannot query a cloud."""
@@ -149,7 +153,8 @@ class _MakerMocks(mocks.Mocks):
         inputs = _restore_values(args.inputs)
         if not args.custom:
             return None, {}
-        resource_id, outputs = self._maker.make(Resource(args.typ, args.name, inputs, self.after))
+        made = Resource(args.typ, args.name, inputs, self.after, self.ignored)
+        resource_id, outputs = self._maker.make(made)
         return resource_id, {**inputs, **outputs}
 
 
@@ -163,11 +168,13 @@ class _RecordingMonitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> Any:
         """Set `after` of the mocks to the resource's dependencies without a used output.
 
+        Set `ignored` to the inputs whose changes are ignored.
         Pulumi calls this method for each resource. Return the answer of the base class.
         """
         used = {urn for found in request.propertyDependencies.values() for urn in found.urns}
         after = sorted(urn for urn in request.dependencies if urn not in used)
         self._mocks.after = tuple(map(_identity, after))
+        self._mocks.ignored = tuple(request.ignoreChanges)
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 

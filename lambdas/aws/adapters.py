@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from control_plane.aws import state_table as dynamodb
 from lambdas.aws.clients import lazy_client
 from lambdas.builder import Cluster
-from lambdas.deployed_adapters import DeployedAdapters, read_setting
+from lambdas.deployed_adapters import RELAY_REMEDY, DeployedAdapters, read_setting
 from lambdas.lazy_client import LazyClient
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from control_plane.aws.trial_grants import StsTrialGrants
     from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.objects.signing import HmacUrlSigner
+    from control_plane.usecases.relay_demand import RelayOnDemand
     from lambdas.aws.alarm_topic import SnsNotifier
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.aws.provider import Ec2Clouds
@@ -42,6 +43,7 @@ class AwsAdapters(DeployedAdapters):
     """
 
     own_type = "aws"
+    relay_remedy = RELAY_REMEDY
 
     @cached_property
     def cluster_id(self) -> str:
@@ -144,6 +146,20 @@ class AwsAdapters(DeployedAdapters):
         repositories = tuple(roles.pop("repositories", ()))
         client = lazy_client("sts")
         return StsTrialGrants(client, _create_registry_client, repositories=repositories, **roles)
+
+    @cached_property
+    def relay(self) -> RelayOnDemand | None:
+        """The relay of tunnels, a task of Fargate that a request for a tunnel starts.
+
+        None if the stack has no relay. No request is sent yet. Raises ValueError if DETCLOUD_RELAY
+        is not the JSON of a place.
+        """
+        place = json.loads(os.environ.get("DETCLOUD_RELAY") or "null")
+        if place is None:
+            return None
+        from lambdas.aws.relay_starts import open_relay
+
+        return open_relay(self.state_table, self.object_store, lazy_client("ecs"), place)
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of EC2 instances for a pool with the given settings.

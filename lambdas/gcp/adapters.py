@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
 from lambdas.builder import Cluster
-from lambdas.deployed_adapters import DeployedAdapters, read_setting
+from lambdas.deployed_adapters import RELAY_REMEDY, DeployedAdapters, read_setting
+from lambdas.gcp.function_names import RELAY_SECRET
 
 if TYPE_CHECKING:
+    from control_plane.access.tunnel_relay import TunnelRelay
     from control_plane.checkpoint_stores.types.gcs import Gcs
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
@@ -42,6 +44,7 @@ class GcpAdapters(DeployedAdapters):
     """
 
     own_type = "gcp"
+    relay_remedy = RELAY_REMEDY
 
     @cached_property
     def cluster_id(self) -> str:
@@ -145,6 +148,22 @@ class GcpAdapters(DeployedAdapters):
         from control_plane.gcp.trial_grants import AccountGrants
 
         return AccountGrants(AccountTokens(), **accounts)
+
+    @cached_property
+    def relay(self) -> TunnelRelay | None:
+        """The relay of tunnels, a service of Cloud Run. None if the stack has no relay.
+
+        Raises KeyError without the relay's secret, and ValueError for a secret that is not base64.
+        """
+        url = os.environ.get("DETCLOUD_RELAY_URL")
+        if not url:
+            return None
+        import base64
+
+        from control_plane.access.tunnel_relay import TunnelRelay
+
+        # A certificate of a public authority needs no pin.
+        return TunnelRelay(url, "", base64.b64decode(os.environ[RELAY_SECRET], validate=True))
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the provider of Compute Engine instances for a pool with the given settings.

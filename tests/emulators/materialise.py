@@ -4,6 +4,7 @@ Pulumi's and boto3's names of inputs are nearly equal. boto3 refuses unknown inp
 input is dropped silently.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -168,8 +169,24 @@ def _schedule(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 
 def _object(on: EmulatorMaker, inputs: Inputs) -> Made:
+    inputs.pop("sourceHash", None)
+    if (source := inputs.pop("source", None)) is not None:
+        inputs["content"] = Path(source.path).read_bytes()
     on.call("s3", "put_object", capitalize_names(rename_keys(inputs, content="body")))
     return inputs["key"], {}
+
+
+def _ecs_cluster(on: EmulatorMaker, inputs: Inputs) -> Made:
+    inputs["tags"] = [{"key": key, "value": text} for key, text in inputs["tags"].items()]
+    made = on.call("ecs", "create_cluster", rename_keys(inputs, name="clusterName"))
+    return made["cluster"]["clusterArn"], {"arn": made["cluster"]["clusterArn"]}
+
+
+def _task_definition(on: EmulatorMaker, inputs: Inputs) -> Made:
+    inputs["tags"] = [{"key": key, "value": text} for key, text in inputs["tags"].items()]
+    inputs["containerDefinitions"] = json.loads(inputs["containerDefinitions"])
+    made = on.call("ecs", "register_task_definition", inputs)["taskDefinition"]
+    return made["taskDefinitionArn"], {"arn": made["taskDefinitionArn"]}
 
 
 def _role(on: EmulatorMaker, inputs: Inputs) -> Made:
@@ -401,6 +418,8 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:cloudwatch/logMetricFilter:LogMetricFilter": _metric_filter,
     "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
     "aws:dynamodb/table:Table": _table,
+    "aws:ecs/cluster:Cluster": _ecs_cluster,
+    "aws:ecs/taskDefinition:TaskDefinition": _task_definition,
     "aws:kms/grant:Grant": _grant,
     "aws:iam/instanceProfile:InstanceProfile": _instance_profile,
     "aws:iam/role:Role": _role,

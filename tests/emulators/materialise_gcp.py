@@ -39,7 +39,11 @@ NOTED: Final = frozenset(
 )
 # Where nobody listens.
 NOBODY: Final = "http://127.0.0.1:9"
-_MEMBERS: Final = ("storage/bucketIAMMember", "cloudrunv2/serviceIamMember")
+_MEMBERS: Final = (
+    "storage/bucketIAMMember",
+    "cloudrunv2/serviceIamMember",
+    "secretmanager/secretIamMember",
+)
 
 
 @dataclass
@@ -47,7 +51,8 @@ class GcpEmulatorMaker:
     """A maker of a stack's resources.
 
     `environments`: variables by service. `triggers`: (pattern of documents, service). `minute`: the
-    service that is called each minute. `noted`: types without an emulator.
+    service that is called each minute. `noted`: types without an emulator. `secrets`: the values of
+    secrets by name.
     """
 
     gcs: FakeGcs
@@ -55,6 +60,7 @@ class GcpEmulatorMaker:
     triggers: list[tuple[str, str]] = field(default_factory=list)
     minute: str = ""
     noted: set[str] = field(default_factory=set)
+    secrets: dict[str, str] = field(default_factory=dict)
 
     def make(self, resource: Resource) -> tuple[str, Outputs]:
         """Make or note a resource and return its id and outputs. Raise KeyError for an unknown
@@ -196,8 +202,22 @@ def _object(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
 def _service(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
     [container] = inputs["template"]["containers"]
     name = str(inputs["name"])
-    on.environments[name] = {env["name"]: env["value"] for env in container["envs"]}
+    on.environments[name] = {env["name"]: _env_value(on, env) for env in container["envs"]}
     return name, {"uri": f"https://{name}.run.app"}
+
+
+def _env_value(on: GcpEmulatorMaker, env: Outputs) -> str:
+    source = env.get("valueSource")
+    return str(env["value"] if source is None else on.secrets[source["secretKeyRef"]["secret"]])
+
+
+def _secret(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
+    return str(inputs["secretId"]), {}
+
+
+def _secret_version(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
+    on.secrets[inputs["secret"]] = str(inputs["secretData"])
+    return f"{inputs['secret']}/versions/1", {"version": "1"}
 
 
 def _trigger(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
@@ -225,6 +245,8 @@ RECIPES: Final[Mapping[str, Callable[[GcpEmulatorMaker, Outputs], tuple[str, Out
     "storage/bucket": _bucket,
     "storage/bucketObject": _object,
     "cloudrunv2/service": _service,
+    "secretmanager/secret": _secret,
+    "secretmanager/secretVersion": _secret_version,
     "eventarc/trigger": _trigger,
     "cloudscheduler/job": _job,
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from control_plane.access import relay_record
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.cost import Usage, encode_usage, usage_partition, usage_sort_key
 from control_plane.agents.failed_syncs import FailedSyncs
@@ -152,6 +153,9 @@ def _store_more_rows(cluster: Cluster) -> None:
     record_notice(table, InstanceNotice("i-1", NOW_MS), NOW_MS)
     FailedSyncs(table).record(NOW_MS)
     table.commit((incarnation_write("00000000-0000-4000-8000-000000000001"),))
+    attempt = relay_record.RelayRecord("attempt-1", "c2VjcmV0", NOW_MS)
+    body = relay_record.encode_relay(attempt)
+    table.commit((Put(relay_record.KEY, NOW_MS, body, Expect.ABSENT),))
     view = ViewRecord("fast", "a", True, "lr>0.1", ("name",), "id", "desc", "", NOW_MS, NOW_MS)
     put_view(table, view, lambda _: ())
     content = ReportContent("Digits", "# Digits\n", Sharing.READ)

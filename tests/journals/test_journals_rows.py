@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Principal, Role
+from control_plane.access.relay_record import decode_relay
 from control_plane.actors.cost import decode_usage
 from control_plane.actors.experiment.listing import decode_listing
 from control_plane.actors.experiment.values import decode_values
@@ -99,6 +100,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
     "tunnel": lambda row: decode_tunnel(row.body),
+    "relay": lambda row: decode_relay(row.body).relay(),
     "experiment view": lambda row: decode_view(row.body),
     "report": lambda row: decode_report(row.body),
     "report text": lambda row: decode_report_text(row.body),

@@ -1,7 +1,7 @@
 """Routes of tunnels, which connect users' machines with ports of running trials."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path, Request, Response
 from pydantic import Field
@@ -81,12 +81,15 @@ class Tunnel(Answer):
 class TunnelTicket(Answer):
     """A tunnel with a ticket, which admits an end to the relay once within 60 s.
 
-    `relay_pin` is the SHA-256 of the relay's certificate in hexadecimal, or "" for a relay on the
-    same machine or with a certificate of a public authority. `peer_certificate` is the certificate
-    of the peer, or "" until the agent has answered.
+    `relay_state` is `ready`, or `starting` while the relay's address and the ticket are still "".
+    The end then asks for another ticket each second. `relay_pin` is the SHA-256 of the relay's
+    certificate in hexadecimal, or "" for a relay on the same machine or with a certificate of a
+    public authority. `peer_certificate` is the certificate of the peer, or "" until the agent has
+    answered.
     """
 
     tunnel: Tunnel
+    relay_state: Literal["ready", "starting"]
     relay_url: str
     relay_pin: str
     ticket: str
@@ -120,7 +123,7 @@ def open_route(
     The tunnel leads to the ports and services of the body. It ends with the allocation and with the
     token of the request. Errors: `forbidden` for another user's trial. `not_found` for an unknown
     trial, and on a cluster without a relay. `conflict` if the trial does not run, or if the agent
-    has too many tunnels.
+    has too many tunnels. `conflict` or `unavailable` if the relay cannot start.
     """
 
     def effect(extra_writes: ExtraWrites) -> object:
@@ -152,7 +155,8 @@ def issue_ticket(tunnel_id: TunnelId, services: ServicesParameter) -> TunnelTick
     """Issue a ticket for the user's end of a tunnel.
 
     Errors: `forbidden` for another user's tunnel. `not_found` for an unknown or closed tunnel.
-    `conflict` if the allocation or the token of the tunnel has ended.
+    `conflict` if the allocation or the token of the tunnel has ended. `conflict` or `unavailable`
+    if the relay cannot start.
     """
     return _user_ticket(services, tunnel_id)
 
@@ -188,7 +192,8 @@ def issue_agent_ticket(
     """Store the certificate of the agent's end, and issue a ticket for this end.
 
     Errors: `forbidden` for another agent. `not_found` for an unknown or closed tunnel. `conflict`
-    if the allocation or the token of the tunnel has ended.
+    if the allocation or the token of the tunnel has ended. `conflict` or `unavailable` if the relay
+    cannot start.
     """
     check_own(agent_id, caller)
     admission = admit_agent(services, agent_id, tunnel_id, body.certificate)
@@ -214,10 +219,12 @@ def _user_ticket(services: Services, tunnel_id: str) -> TunnelTicket:
 
 
 def _ticket_answer(admission: Admission, peer_certificate: str) -> TunnelTicket:
+    relay = admission.relay
     return TunnelTicket(
         tunnel=_tunnel_answer(admission.tunnel),
-        relay_url=admission.relay.url,
-        relay_pin=admission.relay.pin,
+        relay_state="starting" if relay is None else "ready",
+        relay_url="" if relay is None else relay.url,
+        relay_pin="" if relay is None else relay.pin,
         ticket=admission.ticket,
         peer_certificate=peer_certificate,
     )

@@ -18,7 +18,7 @@ from detcloud.agent.tunnel_services import TunnelServices
 from detcloud.shared.http import ApiError, Transport, Unreachable
 from detcloud.shared.tunnel.keys import SecureChannel, make_key
 from detcloud.shared.tunnel.multiplexer import ResetReason
-from detcloud.shared.tunnel.relay_link import RelayUnavailable, dial_relay
+from detcloud.shared.tunnel.relay_link import RelayUnavailable, dial_with_ticket
 from detcloud.shared.tunnel.session import TunnelSession
 from detcloud.shared.tunnel.tunnel_end import TunnelEnd, TunnelOver
 
@@ -244,8 +244,7 @@ class AgentTunnels:
                 timeout_seconds=REQUEST_SECONDS,
             )
             channel = open_channel(str(answer["peer_certificate"]))
-            place = str(answer["relay_url"]), str(answer["relay_pin"])
-            return dial_relay(*place, str(answer["ticket"]), channel)
+            return dial_with_ticket(answer, channel)
         except Unreachable as error:
             raise RelayUnavailable(f"the cluster does not answer: {error}") from None
         except ApiError as error:

@@ -16,7 +16,7 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable
 from detcloud.shared.tunnel.frames import SESSION_BYTES
 from detcloud.shared.tunnel.keys import SecureChannel, make_key
-from detcloud.shared.tunnel.relay_link import RelayLink, RelayUnavailable, dial_relay
+from detcloud.shared.tunnel.relay_link import RelayLink, RelayUnavailable, dial_with_ticket
 from detcloud.shared.tunnel.session import FORGOTTEN_SESSION, TunnelSession
 from detcloud.shared.tunnel.tunnel_end import TunnelEnd, TunnelOver
 
@@ -179,8 +179,7 @@ class UserTunnel:
             answer = self._wait_for_answer()
             peer = str(answer["peer_certificate"])
             channel = SecureChannel(self._key, peer, is_agent=False)
-            place = str(answer["relay_url"]), str(answer["relay_pin"])
-            return dial_relay(*place, str(answer["ticket"]), channel)
+            return dial_with_ticket(answer, channel)
         except Unreachable as error:
             raise RelayUnavailable(f"the cluster does not answer: {error}") from None
         except ApiError as error:
@@ -203,7 +202,11 @@ class UserTunnel:
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
-        if opened is not None and time.monotonic() - self._opened_at < _TICKET_SECONDS:
+        if (
+            opened is not None
+            and opened["ticket"]
+            and time.monotonic() - self._opened_at < _TICKET_SECONDS
+        ):
             return {**opened, "peer_certificate": certificate}
         answer: dict[str, Any] = self._client.post(f"{path}/tickets")
         return answer

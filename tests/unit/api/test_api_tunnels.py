@@ -7,7 +7,9 @@ import pytest
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.actors import addresses
+from control_plane.errors import Code, RequestError
 from control_plane.rows.user_rows import TOKEN
 from control_plane.state.table import Delete, Expect, Key
 from control_plane.usecases.tunnels import KEPT_MS, decode_tunnel, list_tunnels
@@ -283,3 +285,33 @@ def test_tunnels_of_an_agent_are_limited(cluster: Cluster, agent: Agent) -> None
     refused = cluster.post("/tunnels", BODY)
     assert refused.status == 409
     assert "64 tunnels" in refused.json["error"]["message"]
+
+
+def test_tickets_wait_for_a_relay_that_starts(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TunnelRelay, "find_relay", lambda self: None)
+        opened = open_tunnel(cluster)
+        tunnel = opened["tunnel"]["id"]
+        fields = "relay_state", "relay_url", "relay_pin", "ticket"
+        assert [opened[name] for name in fields] == ["starting", "", "", ""]
+        # The agent's certificate is stored meanwhile.
+        assert agent_ticket(agent, tunnel).json["relay_state"] == "starting"
+        assert cluster.get(f"/tunnels/{tunnel}").json["agent_certificate"] == KEY.certificate
+    ready = cluster.post(f"/tunnels/{tunnel}/tickets", {}).json
+    assert (ready["relay_state"], ready["relay_url"]) == ("ready", RELAY.url)
+    assert ready["ticket"]
+
+
+def test_relay_that_cannot_start_opens_no_tunnel(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(relay: TunnelRelay) -> None:
+        raise RequestError(Code.CONFLICT, "a quota stops the relay; request more")
+
+    monkeypatch.setattr(TunnelRelay, "find_relay", refuse)
+    answer = cluster.post("/tunnels", BODY)
+    assert answer.status == 409
+    assert answer.json["error"]["message"] == "a quota stops the relay; request more"
+    assert read_head(cluster, agent) == []

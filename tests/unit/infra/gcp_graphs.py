@@ -51,7 +51,7 @@ BANK = {
     "detcloud:privateSubnets": "true",
 }
 COPIED = {**VISION, "detcloud:copies": '{"region": "europe-west4", "hours": 6}'}
-OUTPUTS = ("email", "member", "uri")
+OUTPUTS = ("email", "member", "uri", "version")
 
 
 class GcpGraph:
@@ -110,10 +110,13 @@ def kinds(graph: GcpGraph) -> set[str]:
 
 
 def environments(graph: GcpGraph) -> dict[str, dict[str, Any]]:
-    """Return the environment variables of each function."""
+    """Return the environment variables of each service. A secret is the map of its source."""
     services = graph.inputs_of("cloudrunv2/service")
     containers = {name: service["template"]["containers"] for name, service in services.items()}
     return {
-        name: {variable["name"]: variable["value"] for variable in container["envs"]}
+        name: {
+            variable["name"]: variable.get("value", variable.get("valueSource"))
+            for variable in container["envs"]
+        }
         for name, [container] in containers.items()
     }

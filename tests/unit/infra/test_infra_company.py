@@ -119,7 +119,8 @@ def test_roles_have_the_companys_boundary_path_and_prefix(bank: Graph) -> None:
 
 def test_longest_role_names_fit_64_characters() -> None:
     names = Names("a" * 20, "111111111111", "us-east-1", iam_prefix="b" * 20)
-    assert max(len(names.role(name)) for name in (*ROLE_FUNCTIONS, "storage", "instance")) <= 64
+    roles = (*ROLE_FUNCTIONS, "storage", "instance", "relay", "relay-start")
+    assert max(len(names.role(name)) for name in roles) <= 64
 
 
 def test_all_resources_have_the_companys_tags(bank: Graph) -> None:

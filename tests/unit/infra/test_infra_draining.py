@@ -27,6 +27,7 @@ class Aws:
         self.account = account
         self.stopped: list[str] = []
         self.is_protected = self.has_functions = False
+        self.relays: list[str] | None = None
         self.lines: list[str] = []
 
     def __call__(self, service: str) -> Any:
@@ -41,6 +42,15 @@ class Aws:
             raise ClientError(error, "PutFunctionConcurrency")
         assert asked == {"ReservedConcurrentExecutions": 0}
         self.stopped.append(FunctionName)
+
+    def list_tasks(self, cluster: str) -> Any:
+        assert cluster == "detcloud-own-relay"
+        if self.relays is None:
+            raise ClientError({"Error": {"Code": "ClusterNotFoundException"}}, "ListTasks")
+        return {"taskArns": [f"arn:aws:ecs:task/{cluster}/{task}" for task in self.relays]}
+
+    def stop_task(self, cluster: str, task: str, **asked: Any) -> None:
+        self.stopped.append(task)
 
     @property
     def clock(self) -> Clock:
@@ -84,6 +94,13 @@ def test_drain_removes_only_the_clusters_instances_and_templates(aws: Aws) -> No
     assert living(aws) == {OTHER}
     [left] = aws.account.region.templates.values()
     assert left.tags["detcloud-cluster"] == OTHER
+
+
+def test_drain_stops_the_relay(aws: Aws) -> None:
+    aws.relays = ["1f"]
+    aws.drain()
+    assert aws.stopped == ["arn:aws:ecs:task/detcloud-own-relay/1f"]
+    assert "the relay's task 1f is stopped" in aws.lines
 
 
 def test_drain_finds_a_launch_that_was_under_way(aws: Aws) -> None:

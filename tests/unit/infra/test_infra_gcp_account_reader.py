@@ -78,7 +78,7 @@ def test_reads_all_facts_of_a_project(compute_engine: GceServer, catalog: Google
     facts = read_project(settings(), check_cluster(POOLS), api, catalog)
     assert facts.project == Project("123456789012", is_active=True)
     assert facts.is_billed is True
-    assert facts.disabled_services == ("eventarc",)
+    assert facts.disabled_services == ("eventarc", "secretmanager")
     assert facts.denied == ("run.services.create",)
     assert facts.quotas == {
         "": {"GPUS_ALL_REGIONS": 100.0},
@@ -109,7 +109,7 @@ def test_budget_needs_the_billing_budgets_service(catalog: GoogleCatalog) -> Non
     budget = {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"}
     given = settings(alarmEmail="a@b.example", **budget)
     facts = read_project(given, check_cluster(POOLS), google(), catalog)
-    assert facts.disabled_services == ("eventarc", "billingbudgets")
+    assert facts.disabled_services == ("eventarc", "billingbudgets", "secretmanager")
 
 
 def test_fact_that_google_refuses_is_unknown(

@@ -68,10 +68,14 @@ def test_key_binding_names_the_service_agents() -> None:
     text = render_key_binding(settings)
     # Google creates some of the members on demand, and a policy refuses missing members.
     for command in (
-        "gcloud beta services identity create --service=firestore.googleapis.com --project=acme-ml",
+        *(
+            f"gcloud beta services identity create --service={service}.googleapis.com "
+            "--project=acme-ml"
+            for service in ("firestore", "secretmanager")
+        ),
         "gcloud storage service-agent --project=acme-ml",
     ):
         assert f"# {command}\n" in text
     [binding] = yaml.safe_load(text)["bindings"]
     assert binding["role"] == "roles/cloudkms.cryptoKeyEncrypterDecrypter"
-    assert len(binding["members"]) == 5
+    assert len(binding["members"]) == 6

@@ -176,7 +176,7 @@ def test_names_fit_googles_limits(team: str) -> None:
 
 def test_key_members_are_the_service_agents() -> None:
     services = ["gcp-sa-firestore", "gs-project-accounts", "gcp-sa-artifactregistry"]
-    services += ["serverless-robot-prod", "compute-system"]
+    services += ["gcp-sa-secretmanager", "serverless-robot-prod", "compute-system"]
     assert key_members(NAMES) == [
         f"serviceAccount:service-123456789012@{service}.iam.gserviceaccount.com"
         for service in services

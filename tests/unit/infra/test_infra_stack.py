@@ -50,6 +50,8 @@ FREE_WHILE_IDLE = UNTAGGED | {
     "Api",
     "Bucket",
     "Budget",
+    # The cluster of the relay, which has tasks only while tunnels are open.
+    "Cluster",
     "EventRule",
     "EventSourceMapping",
     "Function",
@@ -67,6 +69,7 @@ FREE_WHILE_IDLE = UNTAGGED | {
     "Stage",
     "Subnet",
     "Table",
+    "TaskDefinition",
     "Topic",
     "Vpc",
     "VpcEndpoint",
@@ -163,6 +166,14 @@ def test_functions_have_exact_environments(vision: Graph) -> None:
     own["api"] |= {
         "DETCLOUD_STORAGE_ROLE": "Role.storage.arn",
         "DETCLOUD_INSTANCE_ROLE": "Role.instance.arn",
+        "DETCLOUD_RELAY": json.dumps(
+            {
+                "cluster": "detcloud-vision-relay",
+                "definition": "detcloud-vision-relay",
+                "subnets": ["Subnet.us-east-1a.id", "Subnet.us-east-1b.id"],
+                "group": "SecurityGroup.relay.id",
+            }
+        ),
     }
     variables = environments(vision)
     network = json.loads(variables["tick"]["DETCLOUD_NETWORK"])
@@ -229,7 +240,8 @@ def test_each_function_except_wake_has_a_separate_role(vision: Graph) -> None:
     roles = {name: item["role"] for name, item in vision.inputs_of("Function").items()}
     # Other clouds trust the tick's role, and `wake` runs the same steps.
     assert roles == {name: f"Role.{ROLE_OF.get(name, name)}.arn" for name in FUNCTIONS}
-    assert set(vision.inputs_of("RolePolicy")) == {*ROLE_FUNCTIONS, "storage", "instance"}
+    others = {"storage", "instance", "relay", "relay-start"}
+    assert set(vision.inputs_of("RolePolicy")) == {*ROLE_FUNCTIONS, *others}
     for name, policy in vision.inputs_of("RolePolicy").items():
         assert policy["role"] == f"detcloud-vision-{name.replace('_', '-')}"
 
@@ -364,7 +376,10 @@ def test_access_log_contains_no_secrets(vision: Graph) -> None:
 
 
 def test_security_group_admits_only_members(vision: Graph) -> None:
-    [ingress] = vision.inputs_of("SecurityGroupIngressRule").values()
+    ingress = vision.inputs_of("SecurityGroupIngressRule")["within"]
+    group = ingress["securityGroupId"]
+    rules = vision.inputs_of("SecurityGroupIngressRule").values()
+    assert [rule for rule in rules if rule["securityGroupId"] == group] == [ingress]
     assert ingress["referencedSecurityGroupId"] == ingress["securityGroupId"]
     assert not {"cidrIpv4", "cidrIpv6", "prefixListId"} & set(ingress)
 

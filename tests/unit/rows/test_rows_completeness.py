@@ -42,6 +42,7 @@ NOT_SIMULATED = frozenset(
         "notice",
         "pool configuration",
         "registered model",
+        "relay",
         "report",
         "report text",
         "sign-in code",

@@ -7,6 +7,7 @@ on. Each end trusts exactly the peer's certificate, so the relay cannot take par
 from __future__ import annotations
 
 import base64
+import hashlib
 import ssl
 import tempfile
 from dataclasses import dataclass, field
@@ -56,6 +57,21 @@ def make_key() -> TunnelKey:
         _element(_SECOND, _bits(point)),
     )
     return TunnelKey(base64.b64encode(certificate).decode(), _pem("EC PRIVATE KEY", stored))
+
+
+def relay_context(key: TunnelKey) -> ssl.SSLContext:
+    """Return the context of a relay that presents `key` to any client, which must pin the key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Each end opens a connection for hours, and never resumes a TLS session.
+    context.num_tickets = 0
+    _load_key(context, key)
+    return context
+
+
+def certificate_pin(key: TunnelKey) -> str:
+    """Return the SHA-256 of the key's certificate in hexadecimal, for `dial_relay`."""
+    return hashlib.sha256(decode_certificate(key.certificate)).hexdigest()
 
 
 class SecureChannel:
@@ -133,13 +149,18 @@ def _context(key: TunnelKey, expected: bytes, *, is_agent: bool) -> ssl.SSLConte
         context.load_verify_locations(cadata=expected)
     except ssl.SSLError as error:
         raise ValueError(f"the certificate of the tunnel's other end is invalid: {error}") from None
+    _load_key(context, key)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, key: TunnelKey) -> None:
+    """Let a context present a key with the key's certificate."""
     pem = _pem("CERTIFICATE", decode_certificate(key.certificate)) + key.secret_pem
     # `ssl` loads keys only from files. The file is readable by this user alone.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
-    return context
 
 
 def _certificate_body(point: bytes) -> bytes:

@@ -34,6 +34,8 @@ from detcloud.shared.tunnel.websocket import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from detcloud.shared.tunnel.keys import SecureChannel
 
 PATH = "/tunnel"
@@ -55,6 +57,13 @@ class RelayUnavailable(OSError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class RelayStarting(RelayUnavailable):
+    """The cluster has begun to start the relay, which takes less than two minutes."""
+
+    def __init__(self) -> None:
+        super().__init__("the relay is starting, which takes about a minute")
 
 
 class LinkBroken(OSError):
@@ -228,6 +237,22 @@ def dial_relay(url: str, pin: str, ticket: str, channel: SecureChannel) -> Relay
     except (OSError, HTTPException) as error:
         raise RelayUnavailable(f"the relay at {url} cannot be reached: {error}") from None
     return RelayLink(connection, received, channel)
+
+
+def dial_with_ticket(answer: Mapping[str, object], channel: SecureChannel) -> RelayLink:
+    """Connect to the relay of a cluster's answer to a request for a ticket.
+
+    Raises:
+        RelayStarting: the relay does not run yet, so that the answer has no ticket.
+        RelayUnavailable: see `dial_relay`.
+        KeyError: the answer lacks a field.
+        ValueError: see `dial_relay`.
+    """
+    # Clusters of former versions have no state, and a relay that always runs.
+    if answer.get("relay_state") == "starting":
+        raise RelayStarting
+    place = str(answer["relay_url"]), str(answer["relay_pin"])
+    return dial_relay(*place, str(answer["ticket"]), channel)
 
 
 def _connect(url: str, pin: str) -> socket.socket:

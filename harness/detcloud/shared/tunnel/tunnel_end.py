@@ -23,7 +23,12 @@ from detcloud.shared.tunnel.multiplexer import (
     StreamOpened,
     StreamReset,
 )
-from detcloud.shared.tunnel.relay_link import OUTGOING_BYTES, LinkBroken, RelayUnavailable
+from detcloud.shared.tunnel.relay_link import (
+    OUTGOING_BYTES,
+    LinkBroken,
+    RelayStarting,
+    RelayUnavailable,
+)
 from detcloud.shared.tunnel.session import NoticeReceived, SessionClosed, SessionResumed
 
 if TYPE_CHECKING:
@@ -38,6 +43,8 @@ DEAD_SECONDS = 45.0
 """The time without received bytes after which a link counts as broken."""
 RESUME_SECONDS_MAX = 600.0
 """The time without a link after which an end gives up its session."""
+STARTING_SECONDS_MAX = 120.0
+"""The time that an end waits for a relay that is starting."""
 LINK_SECONDS_MAX = 6 * 3600.0
 """The age of a link at which the user's end dials again, so that the cluster keeps the tunnel."""
 IDLE_WARNING_SECONDS = 300.0
@@ -49,6 +56,7 @@ _CHUNK_BYTES = 131_072
 # More than a busy stream allocates and frees in a turn.
 _KEPT_BYTES = 2 << 20
 _LAST_WORDS_SECONDS = 2.0
+_STARTING_PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.2, 10.0
 _WAKE, _LINK, _LISTENER = "wake", "link", "listener"
 
@@ -173,6 +181,7 @@ class TunnelEnd:
         _keep_freed_memory()
         self._register()
         pause, lost_at = _PAUSE_SECONDS_MIN, time.monotonic()
+        starts_at: float | None = None
         try:
             while self._stop_reason is None and self._closed is None:
                 if time.monotonic() - lost_at > RESUME_SECONDS_MAX:
@@ -181,9 +190,18 @@ class TunnelEnd:
                 try:
                     if self._carry_once():
                         pause, lost_at = _PAUSE_SECONDS_MIN, time.monotonic()
+                    starts_at = None
                 except TunnelOver as over:
                     return str(over)
+                except RelayStarting as error:
+                    pause = _STARTING_PAUSE_SECONDS
+                    if starts_at is None:
+                        starts_at = time.monotonic()
+                        self._report(str(error))
+                    elif time.monotonic() - starts_at > STARTING_SECONDS_MAX:
+                        return f"the relay did not start within {STARTING_SECONDS_MAX:g} s"
                 except RelayUnavailable as error:
+                    starts_at = None
                     self._report(f"{error}; trying again")
                 if self._stop_reason is None and self._closed is None:
                     self._wait(pause * random.uniform(0.5, 1.0))

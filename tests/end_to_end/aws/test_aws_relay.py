@@ -1,0 +1,43 @@
+"""`detcloud tunnel` on a deployed cluster: the API starts the relay as a task.
+
+The emulator's ECS accepts the request and runs nothing. A process of this machine therefore
+executes what the task's definition describes (`tests/emulators/fargate.py`).
+"""
+
+from pathlib import Path
+
+import pytest
+
+from control_plane.access.relay_record import KEY
+from tests.emulators.deployment import Deployment
+from tests.emulators.fargate import fargate
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.test_tunnels import OpenTunnel, echo, start_echo
+from tests.patience import wait_until
+
+
+@pytest.mark.nightly
+def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
+    deployment: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    assert tuple(KEY) not in deployment.rows()
+    context = tmp_path / "context"
+    context.mkdir()
+    command, port = start_echo(person, context)
+    cluster = deployment.function_name("relay")
+    with fargate(deployment.aws, cluster, tmp_path / "tasks") as tasks:
+        with OpenTunnel(person, command, f"0:{port}") as tunnel, tunnel.connect() as program:
+            assert echo(program, b"first\n") == b"first\n", tasks.log()
+            tunnel.read_until("the relay is starting")
+            # ECS ends a task by SIGTERM. The task writes its end, and the session continues over
+            # the next task.
+            [first] = tasks.living()
+            first.terminate()
+            assert echo(program, b"second\n") == b"second\n", tasks.log()
+            wait_until(lambda: first.poll() is not None)
+            assert first.returncode == 0
+            assert len(tasks.processes) == 2
+        person.run("command", "kill", command)
+    log = tasks.log()
+    assert "Traceback" not in log, log
+    assert "the relay listens at 127.0.0.1" in log
