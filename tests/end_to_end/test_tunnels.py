@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Self
@@ -199,3 +201,24 @@ def read_lab(notebook: Background) -> None:
     url = notebook.read_until(r"^http://127\.0\.0\.1:\d+/lab\?token=\S+").group(0)
     with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
         assert answer.read() == b"the lab"
+
+
+@pytest.mark.nightly
+def test_real_jupyterlab_starts_kernels_through_a_tunnel(remote_user: Laptop) -> None:
+    """JupyterLab and its packages are installed from the package index."""
+    settings = "--config", "resources.slots=0", "--config", "environment.pip=[jupyterlab]"
+    with Background(remote_user, "notebook", "start", "--no-browser", *settings) as started:
+        url = started.read_until(r"^http://127\.0\.0\.1:\d+/lab\?token=\S+").group(0)
+        base, _, token = url.partition("/lab?token=")
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as page:
+            assert b"JupyterLab" in page.read()
+        headers = {"Authorization": f"token {token}"}
+        start = urllib.request.Request(f"{base}/api/kernels", b"{}", headers)
+        with urllib.request.urlopen(start, timeout=ANSWER_SECONDS_MAX) as answer:
+            assert answer.status == 201
+        status = urllib.request.Request(f"{base}/api/status", headers=headers)
+        with urllib.request.urlopen(status, timeout=ANSWER_SECONDS_MAX) as answer:
+            assert json.load(answer)["kernels"] == 1
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"{base}/api/status", timeout=ANSWER_SECONDS_MAX)
+    remote_user.run("notebook", "kill", 1)

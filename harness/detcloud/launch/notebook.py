@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"detcloud: JupyterLab is not installed for {sys.executable}, which runs this notebook:"
             f" install it with `{sys.executable} -m pip install jupyterlab`, or use an image that"
-            " has it (environment.image)",
+            " has it (environment.image), or add `--config 'environment.pip=[jupyterlab]'`",
             file=sys.stderr,
         )
         return MISSING
