@@ -44,4 +44,6 @@ def move_by_drag_and_by_keys(
         window.keyboard.press(key)
     wait_until(lambda: order() == [second, first])
     window.set_viewport_size(SIZE)
+    # The table takes the place of the cards a frame later.
+    window.get_by_role("table", name="jobs").wait_for()
     wait_until(lambda: "second_job" in browser.table_rows("jobs")[0])
