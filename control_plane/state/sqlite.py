@@ -139,11 +139,15 @@ class SqliteTable:
         """Read a page of a range of rows; see StateTable."""
         order = "desc" if descending else "asc"
         records = self._read(
-            "select * from rows where partition=? and sort>=? and sort<?"
-            f" order by sort {order} limit ?",
+            "select sort, revision, body, due_ms, shard from rows"
+            f" where partition=? and sort>=? and sort<? order by sort {order} limit ?",
             (partition, first, last, limit + 1),
         )
-        return page_of([_to_row(fields) for fields in records], limit, descending)
+        rows = [
+            Row(Key(partition, sort), revision, body, due_ms, shard in EXPIRY_SHARDS)
+            for sort, revision, body, due_ms, shard in records
+        ]
+        return page_of(rows, limit, descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         """Return all `shards`, because reading a shard of a local file is cheap."""
