@@ -82,7 +82,12 @@ def test_command_is_listed_and_the_log_is_followed(
     window = browser.window
     sign = tmp_path / "sign"
     script = f"echo begins; echo {shlex.quote(CANARY)}; until [ -e {sign} ]; do sleep .1; done"
-    run_command(laptop, f"{script}; echo goes on; sleep 600", "--config", f"name={LOUD!r}")
+    options = [f"name={LOUD!r}", "max_duration=1h", "environment.proxy_ports=[{proxy_port: 8265}]"]
+    run_command(
+        laptop,
+        f"{script}; echo goes on; sleep 600",
+        *(word for option in options for word in ("--config", option)),
+    )
     run_command(laptop, "echo second", "--config", "name=next")
     # The command waits up to a minute for the start, which needs the slot of command 1.
     waiting = laptop.spawn("notebook", "start", "--detach", "--no-browser", "--config", "name=book")
@@ -117,6 +122,9 @@ def test_command_is_listed_and_the_log_is_followed(
     window.locator(".log .marked", has_text="begins").wait_for()
     assert "commands/1/logs?line=" in browser.address()
     assert read_fact(browser, "Machine") == "local, pool default, 1 slot"
+    assert read_fact(browser, "Terminal").startswith("detcloud ssh 1")
+    assert read_fact(browser, "Port 8265").startswith("detcloud tunnel 1")
+    assert read_fact(browser, "Ends").endswith("at its max_duration")
 
 
 def test_waiting_command_is_in_the_queue_and_starts_after_a_kill(

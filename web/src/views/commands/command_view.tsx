@@ -10,6 +10,7 @@ import { countText, dollarsText } from "../../parts/format";
 import { Labels } from "../../parts/labels";
 import { Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
+import { WaysIn } from "../../parts/ways_in";
 import { href } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
 import { ConfigPart } from "../experiment/config_part";
@@ -96,9 +97,7 @@ function Facts({ command }: { command: CommandWhole }) {
   return (
     <dl class="facts">
       {run?.program && <><dt>Program</dt><dd><code>{run.program}</code> <CopyButton text={run.program} /></dd></>}
-      {kind !== "command" && command.ended_ms == null && (
-        <><dt>Open it</dt><dd>on the machine of the cluster: <code>detcloud {kind} open {id}</code> <CopyButton text={`detcloud ${kind} open ${id}`} /></dd></>
-      )}
+      {command.ended_ms == null && <WaysIn id={id!} kind={kind} config={config} />}
       <dt>Exit code</dt>
       <dd>{exitCodeText(run)}</dd>
       {command.message && <><dt>Message</dt><dd class={command.state === "ERROR" ? "bad" : ""}>{command.message}</dd></>}
@@ -109,6 +108,7 @@ function Facts({ command }: { command: CommandWhole }) {
       <dd>{command.user}, project <a href={experimentsLink(command.workspace, command.project)}>{command.workspace} / {command.project}</a></dd>
       <dt>When</dt>
       <dd><Period from={command.created_ms} until={command.ended_ms} /></dd>
+      {command.ended_ms == null && run?.ends_ms != null && <><dt>Ends</dt><dd><Moment ms={run.ends_ms} />, at its max_duration</dd></>}
       <dt>Cost</dt>
       <dd>{dollarsText(cost)}{most !== null && ` of ${dollarsText(most)} at most`}</dd>
       {command.labels.length > 0 && <><dt>Labels</dt><dd><Labels labels={command.labels} of="commands" /></dd></>}

@@ -7,6 +7,7 @@ import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { FailuresLink, Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
+import { WaysIn } from "../../parts/ways_in";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
@@ -106,6 +107,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
         <a href={experimentsLink(experiment.workspace, experiment.project)}>{experiment.workspace} / {experiment.project}</a>, by {experiment.user}
       </dd>
       {experiment.state === "ACTIVE" && <Now experiment={experiment} />}
+      {trials.running > 0 && <WaysIn id={experiment.id!} config={experiment.config} />}
       <dt>When</dt>
       <dd><Period from={experiment.created_ms} until={experiment.ended_ms} /></dd>
       <dt>Cost</dt>

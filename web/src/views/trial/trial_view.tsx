@@ -11,6 +11,7 @@ import { MetadataInPlace } from "../../parts/remarks";
 import { ReplacementBars } from "../../parts/replacements";
 import { Badge, Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
+import { WaysIn } from "../../parts/ways_in";
 import { href } from "../../shell/router";
 import { useExperimentRight, type Right } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
@@ -122,7 +123,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
-      {trial.allocation && <><dt>Runs on</dt><dd>{places?.join(", ") || "no agent yet"}</dd></>}
+      {trial.allocation && <><dt>Runs on</dt><dd>{places?.join(", ") || "no agent yet"}</dd><WaysIn id={trial.id!} isTrial /></>}
       <dt>Failures</dt>
       <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
