@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ require("pulumi_aws")
 
 from control_plane.rows import cluster_rows  # noqa: E402
 from infra.aws import relay_policies  # noqa: E402
+from infra.aws.bundle import SERVICES  # noqa: E402
 from infra.aws.names import Names  # noqa: E402
 from infra.aws.settings import parse_settings  # noqa: E402
+from infra.sources import REPOSITORY  # noqa: E402
 from infra.stack_program import SettingsInvalid  # noqa: E402
 from lambdas.aws import relay_boot  # noqa: E402
 from tests.emulators.policy_reader import allows  # noqa: E402
@@ -175,3 +178,10 @@ def test_relay_of_private_subnets_uses_the_nat_gateways_subnet(tmp_path: Path) -
     document = json.loads(stack.inputs_of("RolePolicy")["relay"]["policy"])
     # The table is encrypted with the company's key.
     assert {item["Sid"] for item in document["Statement"]} == {"WriteOwnRow", "Key"}
+
+
+def test_functions_keep_the_descriptions_of_all_services_that_they_call() -> None:
+    texts = [path.read_text() for path in (REPOSITORY / "lambdas" / "aws").glob("*.py")]
+    called = {name for text in texts for name in re.findall(r'lazy_client\("(\w+)"\)', text)}
+    assert "ecs" in called
+    assert called <= SERVICES
