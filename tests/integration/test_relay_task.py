@@ -180,6 +180,9 @@ def test_session_survives_the_end_of_the_task(region: Region, tasks: FargateHost
             assert receive_exactly(program, 6) == b"second", tasks.log()
             task.wait(PROCESS_SECONDS_MAX)
             assert task.returncode == 0
+            # The ended task may still have carried the second answer.
+            program.sendall(b"third")
+            assert receive_exactly(program, 5) == b"third", tasks.log()
             assert len(tasks.living()) == 1
     finally:
         echo.close()
