@@ -33,6 +33,8 @@ STUBS: Mapping[str, str] = {
         'cat "$DETCLOUD_ROOT"/usr/local/share/ca-certificates/*.crt'
         ' > "$DETCLOUD_ROOT/etc/ssl/certs/ca-certificates.crt"'
     ),
+    # The disk of this machine may be full.
+    "df": "echo Avail; echo 200",
     # The machine has no local disks.
     **dict.fromkeys(("lsblk", "mountpoint"), "exit 1"),
 }

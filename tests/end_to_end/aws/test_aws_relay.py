@@ -4,6 +4,7 @@ The emulator's ECS accepts the request and runs nothing. A process of this machi
 executes what the task's definition describes (`tests/emulators/fargate.py`).
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,25 @@ from tests.end_to_end.test_tunnels import OpenTunnel, echo, start_echo
 from tests.patience import wait_until
 
 
+def allow_on_cluster(deployment: Deployment, cluster: str) -> None:
+    """Let the API's role use the ECS cluster.
+
+    AWS checks RunTask against the task definition, and the other calls against the task. The
+    emulator checks all of them against the cluster.
+    """
+    calls = ["ecs:RunTask", "ecs:DescribeTasks", "ecs:StopTask"]
+    statement = {
+        "Effect": "Allow",
+        "Action": calls,
+        "Resource": f"arn:aws:ecs:*:*:cluster/{cluster}",
+    }
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    role = deployment.function_name("api")
+    deployment.aws.client("iam").put_role_policy(
+        RoleName=role, PolicyName="relay-of-the-emulator", PolicyDocument=document
+    )
+
+
 @pytest.mark.nightly
 def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
     deployment: Deployment, person: Laptop, tmp_path: Path
@@ -25,6 +45,7 @@ def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
     context.mkdir()
     command, port = start_echo(person, context)
     cluster = deployment.function_name("relay")
+    allow_on_cluster(deployment, cluster)
     with fargate(deployment.aws, cluster, tmp_path / "tasks") as tasks:
         with OpenTunnel(person, command, f"0:{port}") as tunnel, tunnel.connect() as program:
             assert echo(program, b"first\n") == b"first\n", tasks.log()
