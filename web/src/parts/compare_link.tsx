@@ -1,6 +1,6 @@
 /** The link to the comparison of selected experiments, with a key. */
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { href } from "../shell/router";
 
 export const COMPARE_KEY = "v";
@@ -8,7 +8,8 @@ export const COMPARE_KEY = "v";
 /** The link, as soon as two experiments are selected. Elsewhere than in a text field, the key does the same. */
 export function CompareLink({ ids }: { ids: readonly number[] }) {
   const address = ids.length > 1 ? `${href("compare")}?experiments=${ids.join(",")}` : null;
-  useEffect(() => {
+  // Before the next key: the key may follow the last selection at once.
+  useLayoutEffect(() => {
     if (!address) return undefined;
     const onKey = (event: KeyboardEvent) => {
       if (event.key !== COMPARE_KEY || event.ctrlKey || event.metaKey || event.altKey) return;
