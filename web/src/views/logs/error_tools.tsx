@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useLive } from "../../live/use_live";
 import { countText, messageOf } from "../../parts/format";
+import { useKeyDown } from "../../parts/use_key_down";
 import { setQuery } from "../../shell/router";
 import { ErrorIndex, errorBeside, errorsUntil, findError, type ErrorCount } from "./error_index";
 import type { LoadPage } from "./log_window";
@@ -114,17 +115,11 @@ export function errorText({ offsets, isComplete }: ErrorCount, marked: number | 
 }
 
 function useErrorKeys(go: (isNext: boolean) => void): void {
-  const latest = useRef(go);
-  latest.current = go;
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || (event.key !== NEXT_KEY && event.key !== PREVIOUS_KEY)) return;
-      const target = event.target as HTMLElement;
-      if (target.closest("input, select, textarea, dialog, [contenteditable]")) return;
-      event.preventDefault();
-      latest.current(event.key === NEXT_KEY);
-    };
-    document.addEventListener("keydown", onKey);
-    return () => document.removeEventListener("keydown", onKey);
-  }, []);
+  useKeyDown((event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || (event.key !== NEXT_KEY && event.key !== PREVIOUS_KEY)) return;
+    const target = event.target as HTMLElement;
+    if (target.closest("input, select, textarea, dialog, [contenteditable]")) return;
+    event.preventDefault();
+    go(event.key === NEXT_KEY);
+  });
 }

@@ -1,8 +1,8 @@
 /** The frame of a log view: filters, switches, the box of the lines, and the height of the window. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
 import { ClearButton, NumberField, SearchField } from "../../parts/filter_fields";
+import { useKeyDown } from "../../parts/use_key_down";
 import { setQuery, useRoute } from "../../shell/router";
 import { FILTERS, LEVELS } from "./log_settings";
 import { toAddressTime, toFieldTime } from "./log_times";
@@ -24,14 +24,9 @@ interface Props {
 export function LogFrame({ fields, hasRanks, filters = [], tools, beside, children }: Props) {
   const { query } = useRoute();
   const isFull = query.get("full") === "1";
-  useEffect(() => {
-    if (!isFull) return undefined;
-    const onKey = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !(event.target as HTMLElement).closest("dialog")) setQuery({ full: null });
-    };
-    document.addEventListener("keydown", onKey);
-    return () => document.removeEventListener("keydown", onKey);
-  }, [isFull]);
+  useKeyDown(isFull ? (event) => {
+    if (event.key === "Escape" && !(event.target as HTMLElement).closest("dialog")) setQuery({ full: null });
+  } : null);
   return (
     <section class={`log-view ${isFull ? "full" : ""}`} aria-label="log">
       <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
