@@ -29,6 +29,7 @@ from control_plane.state.table import Delete, Expect, Key, Put, Row
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 from detcloud.shared.tunnel.certificate_text import decode_certificate
+from detcloud.shared.tunnel.services import SERVICES
 from detcloud.shared.tunnel.tickets import Side
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,6 @@ KEPT_MS = 24 * 3600 * 1000
 AWAITED_MS = 120_000
 """The time after the opening for which the agent is asked to answer at once."""
 PORTS_MAX = PROXY_PORTS_MAX
-SERVICES = ("location", "ssh")
-"""The services of an allocation, which the agent provides (`detcloud.agent.services`)."""
 _ID_BYTES = 12
 
 

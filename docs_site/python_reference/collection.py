@@ -82,7 +82,7 @@ class Collector:
         own = [parameter for parameter in found.parameters if parameter.name not in ("self", "cls")]
         if "staticmethod" not in found.labels and found.parent and found.parent.is_class:
             own = [p for p in found.parameters][1:]
-        returns = self._returned(found)
+        returns = self._return_text(found)
         decorators = {str(decorator.value).partition("(")[0] for decorator in found.decorators}
         prefix = "classmethod " if "classmethod" in decorators else ""
         name = path if not found.parent or not found.parent.is_class else title
@@ -136,7 +136,7 @@ class Collector:
                 yield handle_field
             elif self._has_field(member, subject, is_record):
                 text = self._docstring(member).text
-                yield self._described(name, member.annotation, text)
+                yield self._describe(name, member.annotation, text)
 
     def _has_field(self, member: griffe.Attribute, subject: Subject, is_record: bool) -> bool:
         """Return whether the page has an attribute: described, or in a record or of a property."""
@@ -156,9 +156,9 @@ class Collector:
         if str(value.function.left) != FIELD:
             return None
         text = "".join(ast.literal_eval(str(argument)) for argument in value.arguments)
-        return self._described(name, value.function.slice, text)
+        return self._describe(name, value.function.slice, text)
 
-    def _described(self, name: str, type: str | griffe.Expr | None, text: str) -> Described:
+    def _describe(self, name: str, type: str | griffe.Expr | None, text: str) -> Described:
         return Described(name, self.sources.text_of(type), text, self.sources.classes_of(type))
 
     def _members(self, found: griffe.Class) -> Iterator[tuple[str, griffe.Object]]:
@@ -183,11 +183,11 @@ class Collector:
         if unknown:
             raise SourceProblem(f"Args of a docstring name no parameters: {', '.join(unknown)}")
         return [
-            self._described(p.name, p.annotation, docstring.parameters.get(p.name, ""))
+            self._describe(p.name, p.annotation, docstring.parameters.get(p.name, ""))
             for p in parameters
         ]
 
-    def _returned(self, found: griffe.Function) -> str:
+    def _return_text(self, found: griffe.Function) -> str:
         text = self.sources.text_of(found.returns) or "None"
         if any(str(decorator.value) == "contextmanager" for decorator in found.decorators):
             return text.replace("Iterator[", "ContextManager[", 1)

@@ -10,7 +10,7 @@ from detcloud.compatibility.names import FORMER_ROOT, MODULES, ROOT
 
 PAGE = "determined.md"
 HEADING = "## All names"
-# The names of these packages exist in Determined. Code that trains or controls does not use them.
+# Internal packages of Determined. Model code and scripts of users do not import these packages.
 _INTERNAL_PARTS = ("exec", "launch", "workload", "layers", "profiler")
 
 

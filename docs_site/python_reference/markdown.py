@@ -100,7 +100,7 @@ def _parameter_blocks(parameters: Sequence[Described], links: _Links) -> Iterato
     """Yield the list of described parameters. The signature has the others."""
     described = [parameter for parameter in parameters if parameter.text]
     if described:
-        items = [f"- `{parameter.name}`: {_continued(parameter.text)}" for parameter in described]
+        items = [f"- `{parameter.name}`: {_indent(parameter.text)}" for parameter in described]
         yield "**Parameters**"
         yield "\n".join(items)
 
@@ -108,9 +108,7 @@ def _parameter_blocks(parameters: Sequence[Described], links: _Links) -> Iterato
 def _error_blocks(errors: Sequence[Described], links: _Links) -> Iterator[str]:
     if errors:
         yield "**Errors**"
-        yield "\n".join(
-            f"- {links.error(error.name)}: {_continued(error.text)}" for error in errors
-        )
+        yield "\n".join(f"- {links.error(error.name)}: {_indent(error.text)}" for error in errors)
 
 
 def _field_blocks(fields: Sequence[Described], links: _Links) -> Iterator[str]:
@@ -136,6 +134,6 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _continued(text: str) -> str:
+def _indent(text: str) -> str:
     """Return the text of an item of a list, indented below the item."""
     return "\n".join(f"  {line}" if line else "" for line in text.splitlines()).strip()

@@ -19,17 +19,17 @@ def record_subjects(entries: list[Entry], package: str, documented: set[str]) ->
     paths = {
         path
         for entry in entries
-        for path in _mentioned(entry)
+        for path in _class_paths(entry)
         if path.startswith(f"{package}.") and path not in documented
     }
     return [Subject(path, path.rpartition(".")[2]) for path in sorted(paths)]
 
 
-def _mentioned(entry: Entry) -> Iterator[str]:
+def _class_paths(entry: Entry) -> Iterator[str]:
     """Yield the paths of all classes in the types of an entry and its methods."""
     for described in (*entry.parameters, *entry.fields):
         yield from described.classes
     if entry.returns is not None:
         yield from entry.returns.classes
     for member in entry.members:
-        yield from _mentioned(member)
+        yield from _class_paths(member)

@@ -12,7 +12,7 @@ from docs_site.sources import REPOSITORY
 
 PACKAGE = "detcloud"
 HARNESS = REPOSITORY / "harness"
-# An alias whose value is a call defines a new type, for example a TypeVar: its name stays.
+# A call as the value of an alias defines a new type, for example a TypeVar, which keeps the name.
 _SHOWN_BY_NAME = griffe.ExprCall
 
 

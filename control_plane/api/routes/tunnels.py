@@ -22,7 +22,6 @@ from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.tunnels import (
     PORTS_MAX,
-    SERVICES,
     Admission,
     TunnelRecord,
     abandon_tunnel,
@@ -34,6 +33,7 @@ from control_plane.usecases.tunnels import (
     open_tunnel,
 )
 from detcloud.shared.tunnel.frames import SERVICE_BYTES_MAX
+from detcloud.shared.tunnel.services import SERVICES
 
 CERTIFICATE_CHARACTERS_MAX = 1_368
 """The length of 1,024 bytes in base64."""

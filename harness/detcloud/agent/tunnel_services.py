@@ -14,17 +14,15 @@ import threading
 from typing import TYPE_CHECKING
 
 from detcloud.shared.tunnel.multiplexer import ResetReason
+from detcloud.shared.tunnel.services import LOCATION, LOCATION_BYTES_MAX, SSH
 
 if TYPE_CHECKING:
     from detcloud.agent.allocation.directory import AllocationDirectory
     from detcloud.agent.node import Node
 
-LOCATION = "location"
-SSH = "ssh"
 SSH_MODULE = "detcloud.launch.ssh.serve"
 SERVERS_MAX = 64
 """The most SSH servers of an allocation. Each is a process, and users share the agent."""
-LOCATION_BYTES_MAX = 4_096
 LOCATION_NAMES = ("notebook.json", "shell.json")
 """The files that `detcloud.launch.location` writes in the trial's home, the first found wins."""
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from detcloud.client.connection import Connection
 from detcloud.client.tunnel import UserTunnel
 from detcloud.shared.ssh_greeting import GreetingFailed, encode_request, read_answer
+from detcloud.shared.tunnel.services import SSH
 
-SERVICE = "ssh"
 END_SECONDS = 3.0
 """The time for which the reason of an unexpected end is awaited."""
 _READ_BYTES = 65_536
@@ -33,8 +33,8 @@ class SshProxy:
             DetcloudError: the cluster refuses the tunnel or does not answer.
         """
         self._report = report
-        self._tunnel = UserTunnel(client, trial_id, report=report, services=(SERVICE,))
-        self._stream = self._tunnel.open_service(SERVICE)
+        self._tunnel = UserTunnel(client, trial_id, report=report, services=(SSH,))
+        self._stream = self._tunnel.open_service(SSH)
         self._over = threading.Event()
         self._reason = ""
         self._thread = threading.Thread(target=self._run, name="tunnel", daemon=True)

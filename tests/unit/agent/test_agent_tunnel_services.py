@@ -12,12 +12,12 @@ import pytest
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.node import Node
 from detcloud.agent.tunnel_services import (
-    LOCATION_BYTES_MAX,
     SERVERS_MAX,
     TunnelServices,
     read_location,
 )
 from detcloud.shared.tunnel.multiplexer import ResetReason
+from detcloud.shared.tunnel.services import LOCATION_BYTES_MAX
 from tests.unit.relay.tunnel_ends import receive_exactly
 
 CONTENT = b'{"port": 1, "token": "secret"}'

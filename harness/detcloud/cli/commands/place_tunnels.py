@@ -13,9 +13,8 @@ from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client
 from detcloud.client.tunnel import PortPair, UserTunnel, close_listeners, open_listeners
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.tunnel.services import LOCATION, LOCATION_BYTES_MAX
 
-LOCATION = "location"
-LOCATION_BYTES_MAX = 4096
 _READ_BYTES = 1024
 _END_SECONDS = 2.0
 

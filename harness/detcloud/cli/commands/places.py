@@ -25,6 +25,7 @@ from detcloud.client import Client, Trial
 from detcloud.client.command import Command, create_interactive
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.tunnel.services import LOCATION_BYTES_MAX
 
 if TYPE_CHECKING:
     from detcloud.cli.commands.place_tunnels import PlaceTunnel
@@ -33,7 +34,6 @@ POLLING_SECONDS = 0.5
 # A free slot is assigned within a second, so a run that has no slot after these polls is queued.
 QUEUED_POLLS = 8
 STARTING_POLLS = 120
-LOCATION_BYTES_MAX = 4096
 
 
 def create_interactive_run(kind: str, arguments: Namespace) -> Command:

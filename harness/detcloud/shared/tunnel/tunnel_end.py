@@ -310,24 +310,31 @@ class TunnelEnd:
     def _open_local(self, stream: int, port: int) -> None:
         """Connect to the port of a stream that the user's end opened, or reset the stream."""
         assert self._ports is not None
-        found: socket.socket | ResetReason = ResetReason.NO_ROOM
-        with contextlib.suppress(OSError):
-            found = self._ports.connect(port)
-        if isinstance(found, ResetReason):
-            self._session.streams.reset(stream, found)
-        else:
-            self._sockets.add(stream, found, partial(self._ports.check, port))
+        connect, check = partial(self._ports.connect, port), partial(self._ports.check, port)
+        self._connect_local(stream, connect, check)
 
     def _serve_local(self, stream: int, service: str) -> None:
         """Connect a stream that the user's end opened to a service, or reset the stream."""
         assert self._ports is not None
+        self._connect_local(stream, partial(self._ports.serve, service))
+
+    def _connect_local(
+        self,
+        stream: int,
+        connect: Callable[[], socket.socket | ResetReason],
+        check: Callable[[], ResetReason | None] | None = None,
+    ) -> None:
+        """Connect a stream to the socket of `connect`, or reset the stream.
+
+        `check` is called once the connection is established, as `LocalSockets.add` describes.
+        """
         found: socket.socket | ResetReason = ResetReason.NO_ROOM
         with contextlib.suppress(OSError):
-            found = self._ports.serve(service)
+            found = connect()
         if isinstance(found, ResetReason):
             self._session.streams.reset(stream, found)
         else:
-            self._sockets.add(stream, found)
+            self._sockets.add(stream, found, check)
 
     def _open_wanted(self) -> None:
         """Open the streams that `open_service` has requested."""
