@@ -137,10 +137,11 @@ references: $(CORE) $(DOCS)
 changelog: $(CORE)
 	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version Unreleased)
 
-# One of the pictures shows a notebook.
+# Two of the pictures show a notebook.
 screenshots: $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt jupyterlab
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
+	$(BIN)/python -m tests.end_to_end.command_pictures docs/pictures
 
 # The peer of the web page, apart from our packages.
 $(DASHBOARD):
