@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from detcloud.cli.framework.exit_codes import INTERRUPTED
+from tests.conftest import miss
+from tests.end_to_end.agents import agents_of
 from tests.end_to_end.browser import start_chromium
 from tests.end_to_end.jupyter_steps import run_cell
 from tests.end_to_end.laptop import Laptop
@@ -22,9 +24,10 @@ from tests.end_to_end.tunnel_steps import (
     echo,
     read_lab,
     start_echo,
+    use_shell_and_notebook,
     write_jupyterlab,
 )
-from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
+from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -103,6 +106,24 @@ def test_notebook_and_shell_on_another_machine_open_through_tunnels(
     done = remote_user.run("shell", "open", shell, "sh", "-c", "echo $((6 * 7)); exit 7", code=7)
     assert done.stdout == "42\n"
     remote_user.run("shell", "kill", shell)
+
+
+@pytest.mark.nightly
+def test_machine_that_accepts_no_connection_is_reached(laptop: Laptop, tmp_path: Path) -> None:
+    """The agent is in a network namespace, and its firewall drops all connections to it."""
+    laptop.run("up", "--slots", 1)
+    # Only the other machine has a free slot.
+    laptop.run("command", "run", "--detach", "sleep", "1000")
+    wait_until(lambda: len(laptop.running()) == 1)
+    with agents_of(laptop) as agents:
+        if not agents.refuses_connections("node-1"):
+            miss("iptables", "this machine makes no networks with a firewall")
+        agents.start("node-1", 1)
+        wait_until(lambda: "node-1" in agents.alive())
+        token = (laptop.home / "token").read_text().strip()
+        url = laptop.record()["url"]
+        person = Laptop(tmp_path / "elsewhere", DETCLOUD_URL=url, DETCLOUD_TOKEN=token)
+        use_shell_and_notebook(person, tmp_path)
 
 
 @pytest.mark.nightly
