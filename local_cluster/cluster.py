@@ -48,8 +48,7 @@ def serve(
     listener = _open_recorded_listener(home, port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
-    text = None if config is None else read_config(str(config))
-    relay = load_relay(home)
+    relay, text = load_relay(home), None if config is None else read_config(str(config))
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
@@ -83,8 +82,7 @@ def serve(
         embedded.adapters.long_polls.end_all()
 
     try:
-        server = EmbeddedServer(embedded.app, start, stop, relay_secret=relay.secret)
-        server.run(sockets=[listener])
+        EmbeddedServer(embedded.app, start, stop, relay.secret).run(sockets=[listener])
     finally:
         listener.close()
         home.remove_record("server")

@@ -43,9 +43,9 @@ class EmbeddedServer(uvicorn.Server):
         on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
             The server closes after the call, also after an error. A second signal closes the server
             at once.
-        bounds: the numbers and times that limit the connections.
         relay_secret: the secret of tickets for the relay of tunnels, which the server serves at
             the same port. None for a server without a relay.
+        bounds: the numbers and times that limit the connections.
 
     Attributes:
         limits: the open connections, and the limits on idle and slow connections.
@@ -56,8 +56,8 @@ class EmbeddedServer(uvicorn.Server):
         app: ASGIApp,
         on_start: Callable[[], None],
         on_stop: Callable[[], None],
-        bounds: ConnectionBounds = DEFAULT_BOUNDS,
         relay_secret: bytes | None = None,
+        bounds: ConnectionBounds = DEFAULT_BOUNDS,
     ) -> None:
         self.limits = ConnectionLimits(app, bounds)
         config = build_uvicorn_config(
@@ -84,7 +84,7 @@ class EmbeddedServer(uvicorn.Server):
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the connections of the relay, then the others. Called by uvicorn."""
+        """Close the connections of the relay, then all remaining connections. Called by uvicorn."""
         if self.limits.relay is not None:
             await self.limits.relay.stop()
         await super().shutdown(sockets)

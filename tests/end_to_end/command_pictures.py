@@ -24,7 +24,7 @@ from tests.end_to_end.page_screenshots import save_picture
 from tests.end_to_end.tunnel_steps import Background
 
 SIZE = {"width": 1200, "height": 760}
-TERMINAL_SIZE = {"width": 900, "height": 420}
+TERMINAL_SIZE = {"width": 1000, "height": 430}
 LAB_URL = r"http://127\.0\.0\.1:\d+/lab\?token=\S+"
 CELL = """\
 import os, torch
@@ -59,7 +59,7 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as home:
-        laptop = Laptop(Path(home) / "home", LOGNAME="ada", PS1=PROMPT)
+        laptop = Laptop(Path(home) / "home", LOGNAME="ada")
         try:
             laptop.run("up", "--slots", 1)
             with start_chromium() as chromium:
@@ -78,6 +78,8 @@ def take_notebook_picture(chromium: Any, laptop: Laptop, folder: Path) -> None:
         url = notebook.read_until(LAB_URL).group(0)
         with open_window(chromium, laptop, viewport=SIZE) as browser:
             run_cell(browser.window, url, CELL, "img")
+            # JupyterLab asks a new user whether to show news.
+            browser.window.get_by_role("button", name="No", exact=True).click()
             browser.window.wait_for_timeout(1_000)
             save_picture(browser, folder, "notebook")
     laptop.run("notebook", "kill", number)
@@ -104,11 +106,14 @@ def type_lines(laptop: Laptop, words: tuple[str, ...]) -> str:
         start_new_session=True,
     )
     os.close(inner)
-    shown = ""
+    # The prompt of the machine has the machine's name.
+    greeting = _read_until_prompt(outer)
+    os.write(outer, f"PS1='{PROMPT}'\n".encode())
+    _read_until_prompt(outer)
+    shown = greeting[: greeting.rfind("\n") + 1] + PROMPT
     for line in LINES:
-        shown += _read_until_prompt(outer)
         os.write(outer, f"{line}\n".encode())
-    shown += _read_until_prompt(outer)
+        shown += _read_until_prompt(outer)
     os.close(outer)
     process.wait(ANSWER_SECONDS_MAX)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown)
@@ -117,7 +122,7 @@ def type_lines(laptop: Laptop, words: tuple[str, ...]) -> str:
 def _read_until_prompt(terminal: int) -> str:
     """Return the output of the terminal until the next prompt or the end."""
     shown, until = b"", time.monotonic() + ANSWER_SECONDS_MAX
-    while not shown.endswith(PROMPT.encode()):
+    while not shown.endswith((b"$ ", b"# ")):
         if not select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0]:
             raise AssertionError(f"no prompt in {shown!r}")
         try:

@@ -40,7 +40,7 @@ def serving(
     """
     listener = open_listener(0)
     address = listener.getsockname()
-    server = EmbeddedServer(app, lambda: None, lambda: None, bounds, relay_secret)
+    server = EmbeddedServer(app, lambda: None, lambda: None, relay_secret, bounds)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     with ExitStack() as opened:

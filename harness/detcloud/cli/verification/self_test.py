@@ -60,6 +60,6 @@ def run_self_test(session: Session, report: Report, skipped: Collection[str]) ->
 def _look_through_tunnel(
     session: Session, steps: list[StepReport], trial_id: int, port: int, progress: Progress
 ) -> None:
-    """Open a tunnel to a trial in a step of its own."""
+    """Open a tunnel to a trial in a separate step."""
     with run_step("tunnel", steps, session.announce) as step:
         check_tunnel(session.client, trial_id, port, step, progress)

@@ -67,7 +67,7 @@ def check_tunnel(
 
 
 def _exchange(port: int, text: bytes) -> bytes:
-    """Send a text to a local port, and return the answer of at most the same length.
+    """Send a text to a local port, and return at most as many bytes of the answer.
 
     Return what has arrived if the connection ends, or after ANSWER_SECONDS_MAX.
     """
