@@ -24,8 +24,8 @@ PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o 
 CORE_EXTRAS := server,torch,examples,dev
 EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,docs,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
-DEPLOYED := tests/end_to_end/aws tests/integration
-USED := tests/end_to_end tests/hostile
+DEPLOYED := tests/end_to_end/aws tests/integration tests/hostile
+USED := tests/end_to_end
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60

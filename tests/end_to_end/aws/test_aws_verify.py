@@ -59,6 +59,7 @@ def test_self_test_opens_a_tunnel_before_the_notice(
     assert step["details"]["seconds to the first byte"] > 0
 
 
+@pytest.mark.nightly
 def test_self_test_launches_interrupts_and_leaves_nothing(
     deployment: Deployment, operator: Laptop, tmp_path: Path
 ) -> None:
