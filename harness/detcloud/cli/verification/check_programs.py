@@ -20,7 +20,7 @@ _LABEL: Final = "deploy-verify"
 _CONFIG: Final = "config.yaml"
 _GPU_CHECK: Final = "gpu_check"
 # notice_check/train.py reads the variable.
-_PORT_VARIABLE: Final = "DETCLOUD_CHECK_PORT"
+_PORT_VARIABLE: Final = "CHECK_PORT"
 
 
 def find_check_folder(chosen: Path | None) -> Path:

@@ -1,6 +1,6 @@
 """Counts batches, and saves the count in a checkpoint when the trial is asked to stop.
 
-Meanwhile the program echoes bytes at the port DETCLOUD_CHECK_PORT, for the check of a tunnel.
+Meanwhile the program echoes bytes at the port CHECK_PORT, for the check of a tunnel.
 """
 
 import os
@@ -19,7 +19,7 @@ class Echo(socketserver.BaseRequestHandler):
 
 def serve_echo() -> None:
     socketserver.ThreadingTCPServer.daemon_threads = True
-    address = ("127.0.0.1", int(os.environ["DETCLOUD_CHECK_PORT"]))
+    address = ("127.0.0.1", int(os.environ["CHECK_PORT"]))
     with socketserver.ThreadingTCPServer(address, Echo) as server:
         server.serve_forever()
 
