@@ -24,8 +24,8 @@ PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o 
 CORE_EXTRAS := server,torch,examples,dev
 EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,docs,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
-DEPLOYED := tests/end_to_end/aws tests/integration
-USED := tests/end_to_end tests/hostile
+DEPLOYED := tests/end_to_end/aws tests/integration tests/hostile
+USED := tests/end_to_end
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
@@ -137,10 +137,11 @@ references: $(CORE) $(DOCS)
 changelog: $(CORE)
 	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version Unreleased)
 
-# One of the pictures shows a notebook.
+# Two of the pictures show a notebook.
 screenshots: $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt jupyterlab
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
+	$(BIN)/python -m tests.end_to_end.command_pictures docs/pictures
 
 # The peer of the web page, apart from our packages.
 $(DASHBOARD):

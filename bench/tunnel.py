@@ -1,4 +1,4 @@
-"""Figures of tunnels: keystrokes and throughput beside OpenSSH, time to start, and memory."""
+"""Figures of tunnels: keystrokes and throughput beside OpenSSH, time to start, memory, price."""
 
 import base64
 import json
@@ -22,6 +22,7 @@ from typing import Any
 from bench.cluster import CLI, ClusterFailed, detcloud, embedded_cluster
 from bench.figures import Row, Scale, at_least, at_most, progress, row_without_value
 from bench.tunnel_ends import HOST
+from bench.tunnel_use import tunnel_use
 from detcloud.client.home import HOME_VARIABLE
 from detcloud.shared.processes import pss_bytes
 from detcloud.shared.tunnel.keys import make_key
@@ -97,6 +98,7 @@ def tunnel(scale: Scale) -> Iterator[Row]:
     else:
         yield row_without_value("keystrokes and throughput of a tunnel", "OpenSSH is not installed")
     yield _measure_first_byte(scale.runs)
+    yield from tunnel_use(scale)
 
 
 @dataclass(frozen=True)

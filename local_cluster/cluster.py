@@ -11,17 +11,12 @@ from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
 from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
-from local_cluster.embedded_cluster import (
-    EmbeddedCluster,
-    build_embedded_cluster,
-    own_agent_name,
-)
+from local_cluster.embedded_cluster import build_embedded_cluster, own_agent_name
 from local_cluster.home import HomeFolder
 from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
 from local_cluster.provisioning_thread import ProvisioningThread
 from local_cluster.tick_thread import TickThread
-from local_cluster.tunnel_relay import start_relay
-from relay.thread import RelayThread
+from local_cluster.tunnel_relay import load_relay
 
 PORT_RECORD = "port"
 
@@ -53,7 +48,8 @@ def serve(
     listener = _open_recorded_listener(home, port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
-    embedded, relay = _build_cluster(home, config, url)
+    relay, text = load_relay(home), None if config is None else read_config(str(config))
+    embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     checks = cluster.check_alarms, embedded.mark.advance
@@ -86,28 +82,15 @@ def serve(
         embedded.adapters.long_polls.end_all()
 
     try:
-        EmbeddedServer(embedded.app, start, stop).run(sockets=[listener])
+        EmbeddedServer(embedded.app, start, stop, relay.secret).run(sockets=[listener])
     finally:
         listener.close()
         home.remove_record("server")
         tick_thread.stop()
         embedded.suggestion_thread.stop()
-        relay.stop()
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()
-
-
-def _build_cluster(
-    home: HomeFolder, config: Path | None, url: str
-) -> tuple[EmbeddedCluster, RelayThread]:
-    """Start the relay of tunnels, and build the cluster of the user who runs this process.
-
-    `config` is the path of a cluster configuration to apply. Raises as `serve`.
-    """
-    text = None if config is None else read_config(str(config))
-    place, relay = start_relay(home)
-    return build_embedded_cluster(home, getpass.getuser(), text, url, place), relay
 
 
 def _open_recorded_listener(home: HomeFolder, port: int | None) -> socket.socket:

@@ -11,6 +11,8 @@
 
 The limits are fields of `ConnectionBounds`.
 
+A connection whose first request begins a tunnel is passed to the relay of the server.
+
 uvicorn parses HTTP. This module sees uvicorn from both of its public sides: `Connection` passes the
 events of asyncio to uvicorn's protocol object and calls nothing else of this object.
 `ConnectionLimits` is the ASGI application that uvicorn serves. The client's address joins both.
@@ -24,9 +26,14 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from detcloud.shared.tunnel.relay_link import PATH
+from relay.server import Relay
+
 # The parser limits only the length of incomplete lines. Passing the data in small pieces applies
 # this limit to lines that arrive at once.
 PIECE_BYTES = 16 * 1024
+# The first bytes of a connection to the relay.
+_RELAY_HEAD = f"GET {PATH} ".encode()
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class ConnectionLimits:
         """The connections that wait for a request, the longest-waiting first."""
         self.answering: dict[Connection, Request] = {}
         """The connections with a request without a complete response, the oldest request first."""
+        self.relay: Relay | None = None
+        """The relay of the server's event loop. None on a server without tunnels."""
 
     def connection_class(self) -> type[asyncio.Protocol]:
         """Return a class for uvicorn's option `http`: a Connection with the limits of this object.
@@ -184,6 +193,8 @@ class Connection(asyncio.Protocol):
         self._head_timeout = Timeout(self.abort)
         self._write_timeout = Timeout(self._end_writing)
         self._close_timeout = Timeout(self.abort)
+        self._undecided: bytes | None = b""
+        """The first bytes, while they may begin a connection to the relay. None afterwards."""
         self.was_known = False
         """Whether an earlier request had a valid token or signature."""
 
@@ -203,8 +214,22 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass the data to uvicorn in pieces of PIECE_BYTES, until uvicorn closes the connection.
 
-        Without a request, start the timeout of the headers unless the timeout is running.
+        Without a request, start the timeout of the headers unless the timeout is running. If the
+        first request begins a tunnel, pass the connection to the relay.
         """
+        if self._undecided is not None:
+            data = self._undecided + data
+            relay = self._limits.relay
+            if relay is not None and data.startswith(_RELAY_HEAD):
+                self._forget()
+                # Without an error, uvicorn would close the connection.
+                self._http.connection_lost(ConnectionResetError("the relay has the connection"))
+                relay.adopt(self._transport, data)
+                return
+            is_undecided = relay is not None and _RELAY_HEAD.startswith(data)
+            self._undecided = data if is_undecided else None
+            if is_undecided:
+                return
         for begin in range(0, len(data), PIECE_BYTES):
             if not self._transport.is_closing():
                 self._http.data_received(data[begin : begin + PIECE_BYTES])
@@ -230,6 +255,11 @@ class Connection(asyncio.Protocol):
         """Remove this connection from the lists of `limits`, stop all timeouts, and pass the event
         on.
         """
+        self._forget()
+        self._http.connection_lost(exc)
+
+    def _forget(self) -> None:
+        """Remove this connection from the lists of `limits`, and stop all timeouts."""
         self._request = None
         self._limits.answering.pop(self, None)
         self._stop_waiting()
@@ -238,7 +268,6 @@ class Connection(asyncio.Protocol):
         # The client may have opened another connection from the same port.
         if self._limits.open.get(self._client) is self:
             del self._limits.open[self._client]
-        self._http.connection_lost(exc)
 
     def begin_request(self, request: Request) -> None:
         """Stop to wait: the headers of `request` are complete."""

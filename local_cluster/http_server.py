@@ -14,8 +14,10 @@ from anyio import to_thread
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
+from lambdas.clock import now_ms
 from lambdas.uvicorn_config import build_uvicorn_config
 from local_cluster.connections import DEFAULT_BOUNDS, ConnectionBounds, ConnectionLimits
+from relay.server import Relay
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
@@ -41,6 +43,8 @@ class EmbeddedServer(uvicorn.Server):
         on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
             The server closes after the call, also after an error. A second signal closes the server
             at once.
+        relay_secret: the secret of tickets for the relay of tunnels, which the server serves at
+            the same port. None for a server without a relay.
         bounds: the numbers and times that limit the connections.
 
     Attributes:
@@ -52,6 +56,7 @@ class EmbeddedServer(uvicorn.Server):
         app: ASGIApp,
         on_start: Callable[[], None],
         on_stop: Callable[[], None],
+        relay_secret: bytes | None = None,
         bounds: ConnectionBounds = DEFAULT_BOUNDS,
     ) -> None:
         self.limits = ConnectionLimits(app, bounds)
@@ -64,16 +69,25 @@ class EmbeddedServer(uvicorn.Server):
         super().__init__(config)
         self._on_start = on_start
         self._on_stop = on_stop
+        self._relay_secret = relay_secret
         self._stop_thread: threading.Thread | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Limit the handlers to THREADS, start to listen, and call `on_start`.
+        """Limit the handlers to THREADS, create the relay, start to listen, and call `on_start`.
 
         Called by uvicorn. An error of `on_start` ends the server.
         """
         to_thread.current_default_thread_limiter().total_tokens = THREADS
+        if self._relay_secret is not None:
+            self.limits.relay = Relay(self._relay_secret, now_ms)
         await super().startup(sockets)
         self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the connections of the relay, then all remaining connections. Called by uvicorn."""
+        if self.limits.relay is not None:
+            await self.limits.relay.stop()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the thread that calls `on_stop`; at a second signal, close the server at once.

@@ -1,20 +1,15 @@
-"""The relay of an embedded cluster's tunnels, in a thread of the server."""
+"""The relay of an embedded cluster's tunnels, which the cluster's server is too."""
 
 from control_plane.access.tunnel_relay import TunnelRelay
 from local_cluster.home import HomeFolder
-from local_cluster.http_server import HOST
-from relay.thread import RelayThread
 
 SECRET_FILE = "relay.key"
 
 
-def start_relay(home: HomeFolder) -> tuple[TunnelRelay, RelayThread]:
-    """Start a relay on a free port of this machine.
+def load_relay(home: HomeFolder) -> TunnelRelay:
+    """Return the relay at the address of the API.
 
-    Return its place and secret for the API, and its thread. The secret is stored in the folder, and
-    created on first use. Raises HomeInvalid for an invalid secret, and OSError.
+    The relay's secret is stored in the folder, and created on first use. Raises HomeInvalid for an
+    invalid secret, and OSError.
     """
-    secret = home.load_or_create_secret(SECRET_FILE).encode()
-    thread = RelayThread(secret, HOST)
-    thread.start()
-    return TunnelRelay(f"http://{HOST}:{thread.port}", "", secret), thread
+    return TunnelRelay("", "", home.load_or_create_secret(SECRET_FILE).encode())

@@ -90,6 +90,16 @@ class Relay:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a connection that another server of this event loop has accepted.
+
+        `received` are the first bytes of the connection.
+        """
+        end = _End(self)
+        transport.set_protocol(end)
+        end.connection_made(transport)
+        end.data_received(received)
+
     async def stop(self) -> None:
         """Close all connections and stop to listen. The ends then try another relay."""
         if self._checks is not None:

@@ -15,7 +15,9 @@ class TunnelRelay:
     """A relay that runs, and that both ends of a tunnel can reach."""
 
     url: str
-    """The address, `https://HOST` or `http://127.0.0.1:PORT`."""
+    """The address, `https://HOST`. "" for a relay in the API's own server: each end then dials the
+    address at which it calls the API.
+    """
     pin: str
     """The SHA-256 of the relay's certificate in hexadecimal. "" for a certificate of a public
     authority, and for a relay on this machine.

@@ -1,7 +1,8 @@
 """AWS's on-demand list prices in us-east-1, in dollars, without the free tier.
 
-Source: AWS's price pages for DynamoDB, Lambda (arm64), API Gateway (HTTP APIs), CloudWatch, KMS
-and S3, as of 2025-06. docs/aws.md and the benchmark of a deployed cluster use these prices.
+Source: AWS's price pages for DynamoDB, Lambda and Fargate (arm64), API Gateway (HTTP APIs),
+CloudWatch, KMS, S3 and VPC, as of 2025-06. docs/aws.md and the benchmark of a deployed cluster use
+these prices.
 """
 
 WRITE_UNIT = 0.625e-6
@@ -20,3 +21,7 @@ KEY = 1.00
 # A GB in the table: storage, and storage for point-in-time recovery.
 STORED_GB = 0.25 + 0.20
 HOURS_PER_MONTH = 730
+# A task of Fargate, and a public IPv4 address.
+FARGATE_VCPU_HOUR = 0.03238
+FARGATE_GIB_HOUR = 0.00356
+ADDRESS_HOUR = 0.005

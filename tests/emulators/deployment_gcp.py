@@ -147,10 +147,11 @@ class GcpDeployment:
         return [json.loads(line) for line in text.splitlines()]
 
     def logged_errors(self) -> list[str]:
-        """Return the errors in the logs of all functions."""
+        """Return the errors in the logs of all functions. The relay is no function."""
         return [
             describe_error(function, str(line["message"]), str(line.get("stack_trace", "")))
             for function in self.functions.urls
+            if function in FUNCTIONS
             for line in self.log_lines(function)
             if line["severity"] == "ERROR"
         ]

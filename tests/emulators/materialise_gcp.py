@@ -152,7 +152,12 @@ def run_functions(
             "GOOGLE_APPLICATION_CREDENTIALS": str(write_key(folder, address)),
             "DETCLOUD_HOST": "127.0.0.1",
         }
-        moved = {"API_URL": "api", "GC_URL": "checkpoint_gc", "SUGGEST_URL": "suggest"}
+        moved = {
+            "API_URL": "api",
+            "GC_URL": "checkpoint_gc",
+            "SUGGEST_URL": "suggest",
+            "RELAY_URL": "relay",
+        }
         environments = {}
         for name, function in own.items():
             account = ACCOUNT_OF.get(function, function)

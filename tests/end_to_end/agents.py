@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -56,6 +57,15 @@ class Agents:
             self._processes[name] = subprocess.Popen(
                 command, env=self.laptop.environment, cwd=home, stderr=log
             )
+
+    def refuses_connections(self, name: str) -> bool:
+        """Let the machine of an agent drop all connections from elsewhere.
+
+        Call this before `start`. Return False if this machine makes no networks or has no iptables.
+        """
+        return self._network is not None and self._network.close_machine(
+            name, self.laptop.record()["url"]
+        )
 
     def folder(self, name: str) -> Path:
         """Return the agent's work directory."""
@@ -129,15 +139,37 @@ class Network:
         host = self._hosts[name]
         return f"10.96.0.{host}" if self.is_namespaced else f"127.0.0.{host}"
 
+    def close_machine(self, name: str, url: str) -> bool:
+        """Let the machine drop all connections that the machine does not begin itself.
+
+        Return False without a namespace or iptables.
+        """
+        if not self.is_namespaced or shutil.which("iptables") is None:
+            return False
+        self._find_machine(name, url)
+        enter = ["ip", "netns", "exec", self._full_name(name), "iptables"]
+        answers = ("INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
+        for rule in (
+            ("-A", "INPUT", "-i", "lo", "-j", "ACCEPT"),
+            ("-A", *answers),
+            ("-P", "INPUT", "DROP"),
+        ):
+            subprocess.run([*enter, *rule], check=True, capture_output=True)
+        return True
+
     def command_on(self, name: str, url: str, command: list[str]) -> list[str]:
         """Return the command of an agent, wrapped to run on the agent's machine."""
+        self._find_machine(name, url)
+        entered = ["nsenter", f"--net={_NAMESPACES / self._full_name(name)}"]
+        address = ["--address", self.address_of(name)]
+        return [*(entered * self.is_namespaced), *command, *address]
+
+    def _find_machine(self, name: str, url: str) -> None:
+        """Make the agent's machine, unless it exists."""
         if name not in self._hosts:
             self._hosts[name] = len(self._hosts) + 2
             if self.is_namespaced:
                 self._add_machine(name, url)
-        entered = ["nsenter", f"--net={_NAMESPACES / self._full_name(name)}"]
-        address = ["--address", self.address_of(name)]
-        return [*(entered * self.is_namespaced), *command, *address]
 
     def _add_machine(self, name: str, url: str) -> None:
         assert self._make_namespace(name)

@@ -81,6 +81,7 @@ def test_pool_grows_to_two_instances_and_shrinks_to_zero(laptop: Laptop, tmp_pat
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 
+@pytest.mark.nightly
 def test_killed_instance_is_replaced_and_the_trial_resumes(laptop: Laptop, tmp_path: Path) -> None:
     configure(laptop.home, min_instances=1, max_instances=1)
     laptop.run("up")

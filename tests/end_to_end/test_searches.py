@@ -106,6 +106,7 @@ def test_halving_paused_within_a_rung_resumes(
     laptop.replay(1)
 
 
+@pytest.mark.nightly
 def test_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
     config, model = write_model(tmp_path, pause_seconds=0.05, searcher=ASHA)
     laptop.run("create", config, model)
@@ -117,6 +118,7 @@ def test_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
     _check(_trials(laptop))
 
 
+@pytest.mark.nightly
 def test_trial_that_waits_for_promotion_has_no_process(laptop: Laptop, tmp_path: Path) -> None:
     # On two slots three trials are open at first: one waits while others train.
     config, model = write_model(tmp_path, searcher=ASHA)
@@ -207,6 +209,7 @@ def test_trials_measured_by_time_train_until_stopped(laptop: Laptop, tmp_path: P
     laptop.replay(1)
 
 
+@pytest.mark.nightly
 def test_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
     searcher = {**TIMED, "time_metric": "hours"}
     entrypoint = ["python", "train_on.py"]

@@ -28,6 +28,7 @@ def ask(port: int, path: str) -> Any:
         return None
 
 
+@pytest.mark.nightly
 def test_tensorboard_shows_the_trials_of_an_experiment_until_the_end(
     laptop: Laptop, tmp_path: Path
 ) -> None:

@@ -4,117 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from detcloud.cli.framework.exit_codes import INTERRUPTED
+from tests.conftest import miss
+from tests.end_to_end.agents import agents_of
+from tests.end_to_end.browser import start_chromium
+from tests.end_to_end.jupyter_steps import run_cell
 from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tunnel_steps import (
+    Background,
+    OpenTunnel,
+    echo,
+    read_lab,
+    start_echo,
+    use_shell_and_notebook,
+    write_jupyterlab,
+)
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
-
-ECHO = """
-import socketserver
-import sys
-
-class Echo(socketserver.StreamRequestHandler):
-    def handle(self):
-        while line := self.rfile.readline():
-            self.wfile.write(line)
-
-socketserver.ThreadingTCPServer.daemon_threads = True
-with socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[1])), Echo) as server:
-    print("listens", flush=True)
-    server.serve_forever()
-"""
-# A package that stands for JupyterLab: it answers requests with the token.
-JUPYTERLAB = """
-import os
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path.endswith(os.environ["JUPYTER_TOKEN"]) else 403)
-        self.end_headers()
-        self.wfile.write(b"the lab")
-
-[port] = [int(word.partition("=")[2]) for word in sys.argv if "ServerApp.port=" in word]
-ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
-"""
-
-
-class Background:
-    """A command of detcloud in the background."""
-
-    def __init__(self, laptop: Laptop, *words: object) -> None:
-        self.process = laptop.spawn(*words)
-        self.lines: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(PROCESS_SECONDS_MAX)
-        finally:
-            # Popen's own exit waits without a limit.
-            self.process.kill()
-            self.process.communicate()
-
-    def read_until(self, pattern: str) -> re.Match[str]:
-        """Return the first match of the pattern in a line of the command's output."""
-        assert self.process.stdout is not None
-        while line := self.process.stdout.readline():
-            self.lines.append(line)
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"no {pattern!r} in {self.lines}")
-
-
-class OpenTunnel(Background):
-    """A `detcloud tunnel` in the background."""
-
-    def __init__(self, laptop: Laptop, *words: object) -> None:
-        super().__init__(laptop, "tunnel", *words)
-        self.port = 0
-
-    def connect(self) -> socket.socket:
-        if not self.port:
-            self.port = int(self.read_until(r"127\.0\.0\.1:(\d+) leads to").group(1))
-        connection = socket.create_connection(("127.0.0.1", self.port))
-        connection.settimeout(ANSWER_SECONDS_MAX)
-        return connection
-
-
-def echo(connection: socket.socket, line: bytes) -> bytes:
-    connection.sendall(line)
-    received = b""
-    while not received.endswith(b"\n") and (part := connection.recv(100)):
-        received += part
-    return received
-
-
-def start_echo(laptop: Laptop, folder: Path) -> tuple[int, int]:
-    """Run an echo server as a command that names its port; return the command's id and the port."""
-    (folder / "echo.py").write_text(ECHO)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ports = f"environment.proxy_ports=[{{proxy_port: {port}}}]"
-    words = "command", "run", "--detach", "--config", ports, "--context", str(folder)
-    run = laptop.run(*words, "python", "echo.py", port)
-    number = int(re.findall(r"\d+", run.stdout)[0])
-    wait_until(lambda: "listens" in laptop.run("command", "logs", number).stdout)
-    return number, port
 
 
 def test_tunnel_reaches_the_command_after_restarts_and_nothing_else(
@@ -174,10 +89,7 @@ def remote_user(laptop: Laptop, tmp_path: Path) -> Laptop:
 def test_notebook_and_shell_on_another_machine_open_through_tunnels(
     remote_user: Laptop, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "context"
-    (folder / "jupyterlab").mkdir(parents=True)
-    (folder / "jupyterlab" / "__init__.py").touch()
-    (folder / "jupyterlab" / "__main__.py").write_text(JUPYTERLAB)
+    folder = write_jupyterlab(tmp_path / "context")
     words = "--no-browser", "--config", "resources.slots=0", "--context", folder
     with Background(remote_user, "notebook", "start", *words) as started:
         read_lab(started)
@@ -196,15 +108,26 @@ def test_notebook_and_shell_on_another_machine_open_through_tunnels(
     remote_user.run("shell", "kill", shell)
 
 
-def read_lab(notebook: Background) -> None:
-    """Read the page at the address that a command has printed."""
-    url = notebook.read_until(r"^http://127\.0\.0\.1:\d+/lab\?token=\S+").group(0)
-    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
-        assert answer.read() == b"the lab"
+@pytest.mark.nightly
+def test_machine_that_accepts_no_connection_is_reached(laptop: Laptop, tmp_path: Path) -> None:
+    """The agent is in a network namespace, and its firewall drops all connections to it."""
+    laptop.run("up", "--slots", 1)
+    # Only the other machine has a free slot.
+    laptop.run("command", "run", "--detach", "sleep", "1000")
+    wait_until(lambda: len(laptop.running()) == 1)
+    with agents_of(laptop) as agents:
+        if not agents.refuses_connections("node-1"):
+            miss("iptables", "this machine makes no networks with a firewall")
+        agents.start("node-1", 1)
+        wait_until(lambda: "node-1" in agents.alive())
+        token = (laptop.home / "token").read_text().strip()
+        url = laptop.record()["url"]
+        person = Laptop(tmp_path / "elsewhere", DETCLOUD_URL=url, DETCLOUD_TOKEN=token)
+        use_shell_and_notebook(person, tmp_path)
 
 
 @pytest.mark.nightly
-def test_real_jupyterlab_starts_kernels_through_a_tunnel(remote_user: Laptop) -> None:
+def test_real_jupyterlab_runs_a_cell_through_a_tunnel(remote_user: Laptop) -> None:
     """JupyterLab and its packages are installed from the package index."""
     settings = "--config", "resources.slots=0", "--config", "environment.pip=[jupyterlab]"
     with Background(remote_user, "notebook", "start", "--no-browser", *settings) as started:
@@ -221,4 +144,7 @@ def test_real_jupyterlab_starts_kernels_through_a_tunnel(remote_user: Laptop) ->
             assert json.load(answer)["kernels"] == 1
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(f"{base}/api/status", timeout=ANSWER_SECONDS_MAX)
+        with start_chromium() as chromium:
+            context = chromium.new_context()
+            run_cell(context.new_page(), url, "print(6 * 7)", "text=42")
     remote_user.run("notebook", "kill", 1)

@@ -29,7 +29,7 @@ class Live:
         self._listener = open_listener(0)
         self.port: int = self._listener.getsockname()[1]
         self.host = f"Host: 127.0.0.1:{self.port}\r\n"
-        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None, bounds)
+        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None, bounds=bounds)
         self.limits = self._server.limits
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[self._listener]), daemon=True

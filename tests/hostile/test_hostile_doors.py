@@ -20,6 +20,7 @@ from tests.hostile.api_doors import (
 )
 from tests.hostile.hostile_values import ALL, BODIES, FEW, MEBIBYTE, TEXTS
 from tests.hostile.trial_doors import LINES, LineDoor, ManifestDoor
+from tests.thinning import every
 from tests.unit.api.cluster import build_cluster
 from tests.unit.api.test_api_collection import collect
 
@@ -140,7 +141,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("place", CONFIG_PLACES)
+@pytest.mark.parametrize("place", every(3, CONFIG_PLACES))
 def test_hostile_configuration_is_stored_or_refused_by_every_way(
     hostile: HostileCluster, place: str, part: int
 ) -> None:

@@ -24,6 +24,7 @@ from detcloud.shared.http import ApiError, Transport
 from detcloud.shared.processes import list_descendants
 from tests.integration.embedded_cluster import EmbeddedCluster, config, environment, model_dir
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
+from tests.thinning import every
 
 pytestmark = pytest.mark.end_to_end
 
@@ -125,7 +126,7 @@ def test_server_without_disk_space_names_the_folder(cluster: EmbeddedCluster) ->
     assert list(client.experiments()) == []
 
 
-@pytest.mark.parametrize("stays", ["killed", "stopped"])
+@pytest.mark.parametrize("stays", every(2, ["killed", "stopped"]))
 def test_folder_has_a_single_server_at_a_time(cluster: EmbeddedCluster, stays: str) -> None:
     cluster.start()
     elsewhere = cluster.home.parent / "link"

@@ -349,6 +349,7 @@ time.sleep(600)
     wait_until(lambda: is_supervisor_gone(allocation.directory.agent))
 
 
+@pytest.mark.nightly
 def test_hanging_fork_server_is_abandoned_and_the_trial_runs_once(
     tmp_path: Path,
 ) -> None:

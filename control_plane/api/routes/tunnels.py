@@ -109,12 +109,21 @@ def _caller_digest(request: Request, services: ServicesParameter) -> str:
     return token_digest(request_token(request, services.cluster_id))
 
 
+def _called_address(request: Request) -> str:
+    """Return the address of the API as the caller reached the API, for example through `ssh -L`."""
+    return str(request.base_url).rstrip("/")
+
+
+CalledAddress = Annotated[str, Depends(_called_address)]
+
+
 @router.post("/tunnels", response_model=TunnelTicket, status_code=201)
 @require_role(*USER_ROLES, changes=_trial_in_body, action=Action.CONNECT)
 def open_route(
     body: OpenBody,
     caller: Caller,
     digest: Annotated[str, Depends(_caller_digest)],
+    address: CalledAddress,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
@@ -138,7 +147,8 @@ def open_route(
             service_names=body.services,
         )
 
-    answer = request.execute(services, effect, partial(_user_ticket, services), 201, is_secret=True)
+    issue = partial(_user_ticket, services, address)
+    answer = request.execute(services, effect, issue, 201, is_secret=True)
     return answer_response(answer)
 
 
@@ -151,14 +161,16 @@ def describe(tunnel_id: TunnelId, services: ServicesParameter) -> Tunnel:
 
 @router.post("/tunnels/{tunnel_id}/tickets")
 @require_role(*USER_ROLES, changes=_tunnel_in_path, action=Action.CONNECT)
-def issue_ticket(tunnel_id: TunnelId, services: ServicesParameter) -> TunnelTicket:
+def issue_ticket(
+    tunnel_id: TunnelId, address: CalledAddress, services: ServicesParameter
+) -> TunnelTicket:
     """Issue a ticket for the user's end of a tunnel.
 
     Errors: `forbidden` for another user's tunnel. `not_found` for an unknown or closed tunnel.
     `conflict` if the allocation or the token of the tunnel has ended. `conflict` or `unavailable`
     if the relay cannot start.
     """
-    return _user_ticket(services, tunnel_id)
+    return _user_ticket(services, address, tunnel_id)
 
 
 @router.delete("/tunnels/{tunnel_id}", response_model=Tunnel)
@@ -187,6 +199,7 @@ def issue_agent_ticket(
     tunnel_id: TunnelId,
     body: TicketBody,
     caller: Caller,
+    address: CalledAddress,
     services: ServicesParameter,
 ) -> TunnelTicket:
     """Store the certificate of the agent's end, and issue a ticket for this end.
@@ -197,7 +210,7 @@ def issue_agent_ticket(
     """
     check_own(agent_id, caller)
     admission = admit_agent(services, agent_id, tunnel_id, body.certificate)
-    return _ticket_answer(admission, admission.tunnel.user_certificate)
+    return _ticket_answer(admission, admission.tunnel.user_certificate, address)
 
 
 @router.delete("/agents/{agent_id}/tunnels/{tunnel_id}")
@@ -213,17 +226,18 @@ def abandon(
     return _tunnel_answer(abandon_tunnel(services, agent_id, tunnel_id))
 
 
-def _user_ticket(services: Services, tunnel_id: str) -> TunnelTicket:
+def _user_ticket(services: Services, address: str, tunnel_id: str) -> TunnelTicket:
     admission = admit_user(services, tunnel_id)
-    return _ticket_answer(admission, admission.tunnel.agent_certificate)
+    return _ticket_answer(admission, admission.tunnel.agent_certificate, address)
 
 
-def _ticket_answer(admission: Admission, peer_certificate: str) -> TunnelTicket:
+def _ticket_answer(admission: Admission, peer_certificate: str, address: str) -> TunnelTicket:
+    """Return a ticket. `address` is the API's address, at which a relay without an address is."""
     relay = admission.relay
     return TunnelTicket(
         tunnel=_tunnel_answer(admission.tunnel),
         relay_state="starting" if relay is None else "ready",
-        relay_url="" if relay is None else relay.url,
+        relay_url="" if relay is None else relay.url or address,
         relay_pin="" if relay is None else relay.pin,
         ticket=admission.ticket,
         peer_certificate=peer_certificate,

@@ -122,6 +122,11 @@ def run(options: argparse.Namespace) -> int:
         ending = _self_termination(options, node, session, alive)
         stop = options.stop_seconds, write_log_line
         agent = Agent(node, schedule, session, notices, *stop, alive, ending)
+        if node.has_gpus:
+            # Imported here to keep idle agents without GPUs small.
+            from detcloud.agent.gpu_activity import GpuActivity
+
+            GpuActivity(node, write_log_line).start()
 
         def request_stop(*_: object) -> None:
             agent.stop_requests += 1

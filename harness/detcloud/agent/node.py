@@ -179,6 +179,26 @@ class Node:
         if allocation is not None:
             allocation.note_use()
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a slot of this node is a GPU."""
+        return any(slot.type == "cuda" for slot in self._slots.values())
+
+    def list_idle_watches(self) -> dict[str, set[str]]:
+        """Return the UUIDs of the GPUs of each active allocation with an `idle_timeout`.
+
+        Allocations without GPUs are left out.
+        """
+        watched = {}
+        for name, allocation in list(self._allocations.items()):
+            if allocation.is_active and allocation.has_idle_timeout:
+                spec = allocation.directory.read_spec() or {}
+                own = (self._slots.get(slot) for slot in spec.get("slots") or ())
+                gpus = {slot.uuid for slot in own if slot is not None and slot.type == "cuda"}
+                if gpus:
+                    watched[name] = gpus
+        return watched
+
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 

@@ -65,11 +65,29 @@ def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
         raise
 
 
-def _run_nvidia_smi(program: str) -> str:
+def list_gpu_percentages() -> dict[str, int]:
+    """Return the utilization of each GPU in percent, by UUID.
+
+    A GPU without a figure, for example one that is divided with MIG, counts as 100. Raise
+    SlotsUnknown if nvidia-smi is missing or fails.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise SlotsUnknown("nvidia-smi is not installed")
+    percentages = {}
+    for line in _run_nvidia_smi(program, "uuid,utilization.gpu").splitlines():
+        uuid, _, text = line.partition(",")
+        number = text.strip().removesuffix("%").strip()
+        percentages[uuid.strip()] = int(number) if number.isdecimal() else 100
+    return percentages
+
+
+def _run_nvidia_smi(program: str, fields: str = "index,uuid,name") -> str:
+    """Return what nvidia-smi prints about each GPU. Raise SlotsUnknown if nvidia-smi fails."""
     # Imported here to keep idle agents without GPUs small (docs/benchmarks.md, `cluster`: idle).
     import subprocess
 
-    command = [program, "--query-gpu=index,uuid,name", "--format=csv,noheader"]
+    command = [program, f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

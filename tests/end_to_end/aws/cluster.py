@@ -75,3 +75,22 @@ def minutes_stopped(deployed: Deployment) -> Iterator[None]:
             yield
     finally:
         events.enable_rule(Name=rule)
+
+
+def allow_on_cluster(deployment: Deployment, cluster: str) -> None:
+    """Let the API's role use the ECS cluster.
+
+    AWS checks RunTask against the task definition, and the other calls against the task. The
+    emulator checks all of them against the cluster.
+    """
+    calls = ["ecs:RunTask", "ecs:DescribeTasks", "ecs:StopTask"]
+    statement = {
+        "Effect": "Allow",
+        "Action": calls,
+        "Resource": f"arn:aws:ecs:*:*:cluster/{cluster}",
+    }
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    role = deployment.function_name("api")
+    deployment.aws.client("iam").put_role_policy(
+        RoleName=role, PolicyName="relay-of-the-emulator", PolicyDocument=document
+    )

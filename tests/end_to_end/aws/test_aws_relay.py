@@ -1,10 +1,9 @@
-"""`detcloud tunnel` on a deployed cluster: the API starts the relay as a task.
+"""Tunnels, shells and notebooks on a deployed cluster: the API starts the relay as a task.
 
 The emulator's ECS accepts the request and runs nothing. A process of this machine therefore
 executes what the task's definition describes (`tests/emulators/fargate.py`).
 """
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,15 @@ import pytest
 from control_plane.access.relay_record import KEY
 from tests.emulators.deployment import Deployment
 from tests.emulators.fargate import fargate
+from tests.end_to_end.aws.cluster import allow_on_cluster
 from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.test_tunnels import OpenTunnel, echo, start_echo
+from tests.end_to_end.tunnel_steps import (
+    OpenTunnel,
+    echo,
+    start_echo,
+    use_shell_and_notebook,
+)
 from tests.patience import wait_until
-
-
-def allow_on_cluster(deployment: Deployment, cluster: str) -> None:
-    """Let the API's role use the ECS cluster.
-
-    AWS checks RunTask against the task definition, and the other calls against the task. The
-    emulator checks all of them against the cluster.
-    """
-    calls = ["ecs:RunTask", "ecs:DescribeTasks", "ecs:StopTask"]
-    statement = {
-        "Effect": "Allow",
-        "Action": calls,
-        "Resource": f"arn:aws:ecs:*:*:cluster/{cluster}",
-    }
-    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    role = deployment.function_name("api")
-    deployment.aws.client("iam").put_role_policy(
-        RoleName=role, PolicyName="relay-of-the-emulator", PolicyDocument=document
-    )
 
 
 @pytest.mark.nightly
@@ -60,6 +46,7 @@ def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
             assert echo(program, b"third\n") == b"third\n", tasks.log()
             assert len(tasks.processes) == 2
         person.run("command", "kill", command)
+        use_shell_and_notebook(person, tmp_path)
     log = tasks.log()
     assert "Traceback" not in log, log
     assert "the relay listens at 127.0.0.1" in log

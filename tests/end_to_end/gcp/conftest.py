@@ -34,7 +34,7 @@ def deployment(
 ) -> Iterator[GcpDeployment]:
     """Yield a cluster with an applied configuration.
 
-    Only nightly tests need suggestions.
+    Only nightly tests need suggestions and the relay of tunnels.
     """
     for package in ("pulumi_gcp", "cryptography"):
         require(package)
@@ -44,7 +44,7 @@ def deployment(
 
     folder = tmp_path_factory.mktemp("gcp")
     is_night = any(item.get_closest_marker("nightly") for item in request.session.items)
-    functions = (*FUNCTIONS, "suggest") if is_night else FUNCTIONS
+    functions = (*FUNCTIONS, "suggest", "relay") if is_night else FUNCTIONS
     data = {"detcloud:dataBuckets": json.dumps({PHOTOS: "read", SCRATCH: "read-write"})}
     for place in (PHOTOS, SCRATCH):
         gcs_server.new_bucket(place.partition("/")[0])

@@ -1,6 +1,7 @@
 """Tunnels over the API: owners, tickets, and their end with allocation, token and user."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from detcloud.shared.tunnel.tickets import LIFETIME_MS, Side, make_binding, read
 from tests.unit.api.adapters import RELAY
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
-from tests.unit.api.exchange import Answer, call
+from tests.unit.api.exchange import HOST, Answer, call
 
 OTHER = "dct_another-users-token"
 KEY = make_key()
@@ -302,6 +303,15 @@ def test_tickets_wait_for_a_relay_that_starts(
     ready = cluster.post(f"/tunnels/{tunnel}/tickets", {}).json
     assert (ready["relay_state"], ready["relay_url"]) == ("ready", RELAY.url)
     assert ready["ticket"]
+
+
+def test_relay_of_the_own_server_is_at_the_called_address(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TunnelRelay, "find_relay", lambda self: replace(self, url=""))
+    opened = open_tunnel(cluster)
+    assert opened["relay_url"] == f"http://{HOST}:8080"
+    assert agent_ticket(agent, opened["tunnel"]["id"]).json["relay_url"] == f"http://{HOST}:8080"
 
 
 def test_relay_that_cannot_start_opens_no_tunnel(

@@ -23,6 +23,7 @@ from lambdas.gcp.boot import startup_script
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys
 from tests.emulators.stub_machine import StubMachine
+from tests.thinning import every
 
 CLUSTER = "detcloud-vision"
 GPUS = 8
@@ -288,7 +289,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", every(3, BROKEN))
 def test_broken_machine_reports_the_reason_and_ends(scene: Scene, fault: str) -> None:
     break_scene, reason = BROKEN[fault]
     with cloud_server(scene) as served:

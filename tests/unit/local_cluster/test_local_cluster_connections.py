@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +22,7 @@ from local_cluster.connections import (
 )
 from local_cluster.http_server import EmbeddedServer, open_listener
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.relay.tunnel_ends import SECRET, EchoServer, Ends, receive_exactly
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -28,7 +32,7 @@ Connect = Callable[[], socket.socket]
 
 @contextmanager
 def serving(
-    app: ASGIApp, bounds: ConnectionBounds = DEFAULT_BOUNDS
+    app: ASGIApp, bounds: ConnectionBounds = DEFAULT_BOUNDS, relay_secret: bytes | None = None
 ) -> Iterator[tuple[Connect, ConnectionLimits]]:
     """Run a server for `app` in a thread; yield a function that connects, and the limits.
 
@@ -36,7 +40,7 @@ def serving(
     """
     listener = open_listener(0)
     address = listener.getsockname()
-    server = EmbeddedServer(app, lambda: None, lambda: None, bounds)
+    server = EmbeddedServer(app, lambda: None, lambda: None, relay_secret, bounds)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     with ExitStack() as opened:
@@ -219,3 +223,53 @@ def test_connection_needs_asyncios_methods_of_the_protocol_alone() -> None:
     pieces = [call for call in recorder.calls if isinstance(call, bytes)]
     assert max(map(len, pieces)) <= connections.PIECE_BYTES
     assert sum(map(len, pieces)) == connections.PIECE_BYTES + 1
+
+
+def test_server_is_the_relay_of_tunnels_at_the_same_port() -> None:
+    program = EchoServer()
+    with serving(echo, relay_secret=SECRET) as (connect, limits):
+        with connect() as probe:
+            host, port = probe.getpeername()
+        with Ends(lambda: f"http://{host}:{port}", program.port) as ends, ends.connect() as opened:
+            opened.sendall(b"through the relay")
+            assert receive_exactly(opened, 17) == b"through the relay"
+            # The connections of the relay do not count as connections of the API.
+            wait_until(lambda: not limits.open)
+            request = connect()
+            request.sendall(POST + b"ab")
+            receive_until(request, b"ab")
+            request.close()
+    program.close()
+
+
+def test_request_of_a_tunnel_in_pieces_reaches_the_relay() -> None:
+    request = b"GET /tunnel HTTP/1.1\r\nHost: x\r\n\r\n"
+    with serving(echo, relay_secret=SECRET) as (connect, _):
+        for cut in (1, 5, 11, 12, 20):
+            connection = connect()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(request[:cut])
+            wait_for_read(connection)
+            connection.sendall(request[cut:])
+            assert b"426 Refused" in connection.recv(65536), cut
+            connection.close()
+
+
+def test_other_requests_that_begin_alike_reach_the_api() -> None:
+    with serving(echo, relay_secret=SECRET) as (connect, _):
+        for path in (b"/", b"/tunnels", b"/tunnel/x"):
+            connection = connect()
+            connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"HTTP/1.1 200" in connection.recv(65536), path
+            connection.close()
+
+
+def wait_for_read(connection: socket.socket) -> None:
+    """Wait until the peer's kernel has acknowledged all sent bytes."""
+    buffer = bytearray(4)
+
+    def unsent_bytes() -> int:
+        fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, buffer)
+        return int.from_bytes(buffer, sys.byteorder)
+
+    wait_until(lambda: unsent_bytes() == 0)

@@ -23,8 +23,8 @@ from detcloud.shared.tunnel.websocket import (
     encode,
 )
 from relay.bounds import DEFAULT_BOUNDS
-from relay.thread import RelayThread
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.relay.relay_thread import RelayThread
 from tests.unit.relay.tunnel_ends import HOST, SECRET, make_ticket
 
 MASK = b"\x01\x02\x03\x04"

@@ -9,8 +9,8 @@ import pytest
 from detcloud.shared.tunnel import tunnel_end
 from detcloud.shared.tunnel.keys import SecureChannel, make_key
 from detcloud.shared.tunnel.relay_link import RelayLink, RelayStarting, dial_with_ticket
-from relay.thread import RelayThread
 from tests.patience import wait_until
+from tests.unit.relay.relay_thread import RelayThread
 from tests.unit.relay.tunnel_ends import HOST, SECRET, EchoServer, Ends, receive_exactly
 
 STARTING = {"relay_state": "starting", "relay_url": "", "relay_pin": "", "ticket": ""}

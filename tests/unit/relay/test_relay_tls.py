@@ -16,9 +16,9 @@ import pytest
 from detcloud.shared.tunnel.keys import SecureChannel, TunnelKey, make_key
 from detcloud.shared.tunnel.relay_link import RelayUnavailable, dial_relay
 from detcloud.shared.tunnel.tickets import Side
-from relay.thread import RelayThread
 from tests.conftest import require
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.relay.relay_thread import RelayThread
 from tests.unit.relay.tunnel_ends import (
     HOST,
     SECRET,

@@ -21,8 +21,8 @@ from bench.tunnel_ends import LocalPorts
 from detcloud.shared.tunnel.keys import make_key
 from detcloud.shared.tunnel.multiplexer import ResetReason
 from relay.__main__ import PORT_VARIABLE, SECRET_VARIABLE, VariableInvalid, read_variables
-from relay.thread import RelayThread
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
+from tests.unit.relay.relay_thread import RelayThread
 from tests.unit.relay.tunnel_ends import (
     HOST,
     SECRET,

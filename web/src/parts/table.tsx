@@ -5,6 +5,9 @@ import { useState } from "preact/hooks";
 import { useRowWindow } from "./row_window";
 import { sortRows, type Value } from "./sorting";
 
+/** The number of columns from which a table has less space between its columns. */
+const DENSE_COLUMNS_MIN = 12;
+
 export interface Column<T> {
   key: string;
   title: string;
@@ -117,7 +120,7 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, initial
   const isAllChosen = rows.length > 0 && rows.every((row) => chosen?.has(rowKey(row)));
   return (
     <div class="scroll" role="region" aria-label={label} tabIndex={0} onScroll={onScroll}>
-      <table aria-label={label} {...(!isWhole && { "aria-rowcount": lines.length + 1 })}>
+      <table aria-label={label} class={columns.length >= DENSE_COLUMNS_MIN ? "dense" : undefined} {...(!isWhole && { "aria-rowcount": lines.length + 1 })}>
         <thead>
           <tr>
             {onChoose && (

@@ -28,19 +28,26 @@ export function showLater<P extends object>(load: () => Promise<ComponentType<P>
  */
 function Missing() {
   const [isGone, setGone] = useState(false);
-  useEffect(() => onReturn(() => location.reload()), []);
+  // A late answer to a request from before the outage also counts as a return.
+  useEffect(() => onReturn(() => void reloadIfAnswered()), []);
 
   async function reload(): Promise<void> {
     setGone(false);
-    // A page that is reloaded while nobody answers is lost. Elsewhere its policy lets it ask the API alone.
-    if (isElsewhere() || (await hasAnswer())) location.reload();
-    else setGone(true);
+    if (!(await reloadIfAnswered())) setGone(true);
   }
 
   const reason = isGone
     ? "The cluster still does not answer. The page stays as it is; reload it once the cluster is back."
     : "This view could not be loaded: the cluster does not answer, or has a newer version of the page. Reload the page; what you have written in it is kept.";
   return <Failure error={new Error(reason)} action="Reload the page" retry={() => void reload()} />;
+}
+
+/** Reload the page, unless the cluster does not answer: a reload would then lose the page. Returns whether it reloads. */
+async function reloadIfAnswered(): Promise<boolean> {
+  // On a page of another origin, the policy allows requests to the API alone.
+  if (!isElsewhere() && !(await hasAnswer())) return false;
+  location.reload();
+  return true;
 }
 
 async function hasAnswer(): Promise<boolean> {

@@ -185,6 +185,11 @@ class Allocation:
         limits = RunLimits.of_spec(spec)
         self._watch = None if limits is None else LimitWatch(limits, _now_ms())
 
+    @property
+    def has_idle_timeout(self) -> bool:
+        """Whether the agent ends the run when nobody uses it."""
+        return self._watch is not None and self._watch.has_idle_timeout
+
     def note_use(self) -> None:
         """Note that somebody uses the run now."""
         watch = self._watch

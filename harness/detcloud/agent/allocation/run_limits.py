@@ -53,6 +53,11 @@ class LimitWatch:
         self._has_warned_of_end = False
         self._has_warned_of_idling = False
 
+    @property
+    def has_idle_timeout(self) -> bool:
+        """Whether an idle run ends."""
+        return self._limits.idle_timeout_ms is not None
+
     def note_use(self, used_ms: int, now_ms: int) -> None:
         """Note that the run was used at a time. Times in the future count as now."""
         used_ms = min(used_ms, now_ms)

@@ -32,7 +32,7 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.version import __version__
 
 COST_MAX: Final = 0.20
-PARTS: Final = ("notice", "alarms")
+PARTS: Final = ("notice", "tunnel", "alarms")
 
 
 def add_verify_arguments(parser: ArgumentParser, cloud: DeployableCloud) -> None:
@@ -95,7 +95,7 @@ def add_verify_arguments(parser: ArgumentParser, cloud: DeployableCloud) -> None
 
 
 def verify_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Check the pools, a notice and the alarms of a deployed cluster, after confirmation.
+    """Check the pools, a notice, a tunnel and the alarms of a deployed cluster, after confirmation.
 
     Print a report, and write the report to a file.
 

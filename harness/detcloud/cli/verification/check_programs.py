@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ NOTICE: Final = HERE / "notice_check"
 _LABEL: Final = "deploy-verify"
 _CONFIG: Final = "config.yaml"
 _GPU_CHECK: Final = "gpu_check"
+# notice_check/train.py reads the variable.
+_PORT_VARIABLE: Final = "CHECK_PORT"
 
 
 def find_check_folder(chosen: Path | None) -> Path:
@@ -69,9 +71,15 @@ def submit_check(
     return client.create_experiment(folder / _CONFIG, folder, overrides=overrides)
 
 
-def submit_notice_check(client: Client, pool: PlannedPool, settings: CheckSettings) -> Experiment:
-    """Submit a trial with a slot that resumes after a notice, and return the experiment."""
-    overrides = _overrides(pool, 1, settings)
+def submit_notice_check(
+    client: Client, pool: PlannedPool, settings: CheckSettings, port: int
+) -> Experiment:
+    """Submit a trial with a slot that resumes after a notice, and return the experiment.
+
+    The trial's program echoes bytes at `port` of the machine's loopback address.
+    """
+    own = (f"{_PORT_VARIABLE}={port}",)
+    overrides = _overrides(pool, 1, replace(settings, variables=(*settings.variables, *own)))
     return client.create_experiment(NOTICE / _CONFIG, NOTICE, overrides=overrides)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
+from detcloud.cli.rendering.progress import Progress
 from detcloud.cli.verification.cleanup import Cleanup
-from detcloud.cli.verification.report import Report
+from detcloud.cli.verification.report import Report, StepReport
 from detcloud.cli.verification.runs import read_before
 from detcloud.cli.verification.steps import (
     Session,
@@ -16,6 +18,7 @@ from detcloud.cli.verification.steps import (
     refuse_failed_pool,
     run_step,
 )
+from detcloud.cli.verification.tunnel_check import check_tunnel
 
 
 def run_self_test(session: Session, report: Report, skipped: Collection[str]) -> bool:
@@ -33,7 +36,10 @@ def run_self_test(session: Session, report: Report, skipped: Collection[str]) ->
                 f"notice in pool {plan.notice_pool.pool}", steps, session.announce
             ) as step:
                 refuse_failed_pool(steps, plan.notice_pool.pool)
-                check_notice(session, plan.notice_pool, step)
+                # The tunnel leads to the trial that gets the notice.
+                opens_tunnel = "tunnel" not in skipped
+                look = partial(_look_through_tunnel, session, steps) if opens_tunnel else None
+                check_notice(session, plan.notice_pool, step, look)
         if "alarms" not in skipped:
             with run_step("alarms", steps, session.announce) as step:
                 check_alarms(session, step)
@@ -49,3 +55,11 @@ def run_self_test(session: Session, report: Report, skipped: Collection[str]) ->
             report.leftovers += cleanup.unfinished_lines()
         add_boot_logs(session, steps)
     return was_interrupted
+
+
+def _look_through_tunnel(
+    session: Session, steps: list[StepReport], trial_id: int, port: int, progress: Progress
+) -> None:
+    """Open a tunnel to a trial in a separate step."""
+    with run_step("tunnel", steps, session.announce) as step:
+        check_tunnel(session.client, trial_id, port, step, progress)

@@ -20,6 +20,7 @@ from detcloud.cli.verification.cloud_calls import CloudCalls, wait_with_progress
 from detcloud.cli.verification.plan import PlannedPool
 from detcloud.cli.verification.report import StepFailed, StepReport, StepSkipped
 from detcloud.cli.verification.runs import PoolBefore, TrialRuns, Watch, boot_texts
+from detcloud.cli.verification.tunnel_check import choose_port
 from detcloud.client import Client, Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
@@ -176,10 +177,19 @@ def refuse_failed_pool(steps: list[StepReport], pool: str) -> None:
         raise StepSkipped(f"the check of pool {pool} failed")
 
 
-def check_notice(session: Session, planned: PlannedPool, step: StepReport) -> None:
+def check_notice(
+    session: Session,
+    planned: PlannedPool,
+    step: StepReport,
+    look_at_trial: Callable[[int, int, Progress], None] | None = None,
+) -> None:
     """Train, send a notice to the machine, and check that the trial resumes on another machine.
 
     The experiment is killed afterwards.
+
+    Args:
+        look_at_trial: called before the notice, with the id of the trial, a port at which the
+            trial's program echoes bytes, and the progress line.
 
     Raises:
         StepSkipped: the cloud cannot interrupt an instance of this market.
@@ -187,14 +197,20 @@ def check_notice(session: Session, planned: PlannedPool, step: StepReport) -> No
     """
     if session.cloud == "gcp" and planned.market != "spot":
         raise StepSkipped("no pool with spot instances, which a maintenance event preempts")
+    port = choose_port()
     with show_progress(step.name) as progress:
-        experiment = submit_notice_check(session.client, planned, session.settings)
+        experiment = submit_notice_check(session.client, planned, session.settings, port)
         watch = session.watch(experiment, planned.pool, progress)
         first = watch.await_start().runs
         _refuse_end(watch)
         step.details["experiment"], machine = experiment.id, first[0].agent
         session.remember_machines(watch, TrialRuns(first))
         _await_batches(watch, BATCHES_MIN)
+        trial = watch.trial()
+        if look_at_trial is not None and trial is not None:
+            look_at_trial(trial.id, port, progress)
+            watch.experiment.refresh()
+            _refuse_end(watch)
         zone = _zone_of(session, planned.pool, machine)
         noticed_ms = int(time.time() * 1000)
         sent = wait_with_progress(

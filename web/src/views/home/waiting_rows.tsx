@@ -19,7 +19,7 @@ export function WaitingRows({ items }: { items: Active[] }) {
           <span class="row-name"><a href={href("experiments", one.id!)}>{one.name || `experiment ${one.id}`}</a> <span class="quiet">{one.id} · {one.user}</span></span>
           <span class="row-time"><a href={`${href("jobs")}?pool=${encodeURIComponent(one.resource_pool)}`}>queue of {one.resource_pool}</a></span>
           <span class="row-text">
-            {job?.waits || "The scheduler has not looked at this experiment yet."}
+            {job?.waits ? `${job.waits}.` : "The scheduler has not looked at this experiment yet."}
             {job && job.expected_start_ms !== null && <span class="quiet"> Expected to start <Moment ms={job.expected_start_ms} />.</span>}
           </span>
         </li>

@@ -52,7 +52,7 @@ function Whole({ report }: { report: Report }) {
   return (
     <>
       <Heading title={title} />
-      <p class="quiet">By {user}, changed <Moment ms={updated} />{by !== user && ` by ${by}`}; {sharing}: {sharingWords(sharing, user === who?.user)}</p>
+      <p class="quiet">By {user}, changed <Moment ms={updated} />{by !== user && ` by ${by}`}; {sharingWords(sharing, user === who?.user)}</p>
       <div class="tools" role="group" aria-label="tools of the report">
         {mayWrite(who, report) && <a class="button" href={href("reports", id, "edit")}>Edit</a>}
         <button disabled={isExported} onClick={() => void exportNow()}>{isExported ? "Drawing all charts …" : "Export as HTML"}</button>
@@ -67,5 +67,5 @@ function Whole({ report }: { report: Report }) {
 }
 
 function sharingWords(sharing: Report["sharing"], isOwn: boolean): string {
-  return sharing === "private" && !isOwn ? "only the owner and admins" : SHARINGS[sharing];
+  return sharing === "private" && !isOwn ? "only the owner and admins can read it" : SHARINGS[sharing];
 }

@@ -5,7 +5,7 @@ import { mayChange, type Who } from "../../shell/who";
 
 type Report = Pick<Schemas["ReportSummary"], "user" | "sharing">;
 
-export const SHARINGS = { private: "only you and admins", read: "all users read it", edit: "all users read and change it" } as const;
+export const SHARINGS = { private: "only you and admins can read it", read: "all users can read it", edit: "all users can read and change it" } as const;
 export type Sharing = keyof typeof SHARINGS;
 
 /** Whether this user may change the title and the text. */

@@ -24,7 +24,7 @@ export function TokensView() {
       <Shown live={who}>{({ user, role }) => <p>You are {user}, with the role {role}.</p>}</Shown>
       <Shown live={cluster}>{(one) => <p class="quiet">Cluster {one.cluster_id}, version {one.version}</p>}</Shown>
       <p class="quiet">
-        <code>detcloud token create</code> makes one. The page cannot make one, because it would end with this session.
+        Create tokens with <code>detcloud token create</code>. A token that this page created would end with your session.
       </p>
       <Shown live={live}>
         {({ items, next }) => items.length === 0 ? <Empty>No tokens yet.</Empty> : (

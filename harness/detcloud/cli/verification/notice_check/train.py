@@ -1,9 +1,30 @@
-"""Counts batches, and saves the count in a checkpoint when the trial is asked to stop."""
+"""Counts batches, and saves the count in a checkpoint when the trial is asked to stop.
 
+Meanwhile the program echoes bytes at the port CHECK_PORT, for the check of a tunnel.
+"""
+
+import os
+import socketserver
+import threading
 import time
 
 from detcloud import core
 
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while received := self.request.recv(4096):
+            self.request.sendall(received)
+
+
+def serve_echo() -> None:
+    socketserver.ThreadingTCPServer.daemon_threads = True
+    address = ("127.0.0.1", int(os.environ["CHECK_PORT"]))
+    with socketserver.ThreadingTCPServer(address, Echo) as server:
+        server.serve_forever()
+
+
+threading.Thread(target=serve_echo, daemon=True).start()
 with core.init() as context:
     steps = 0
     if context.info.latest_checkpoint:

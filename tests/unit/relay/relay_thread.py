@@ -1,4 +1,4 @@
-"""A relay in a thread of another process, for clusters on a single machine."""
+"""A relay in a thread of the test process."""
 
 import asyncio
 import ssl
