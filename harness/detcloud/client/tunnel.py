@@ -96,6 +96,7 @@ class UserTunnel:
         idle_seconds: float = 0.0,
         *,
         services: Sequence[str] = (),
+        report_notice: Callable[[str], None] | None = None,
     ) -> None:
         """Open a tunnel to a trial's present allocation. No connection is carried yet.
 
@@ -106,6 +107,8 @@ class UserTunnel:
             report: called in the thread of `run` with sentences about the tunnel.
             idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
             services: the services of the allocation that `open_service` may open.
+            report_notice: called in the same thread with sentences of the machine, by default
+                `report`.
 
         Raises:
             ApiError: the cluster refuses the tunnel.
@@ -125,7 +128,7 @@ class UserTunnel:
         self._opened_at = time.monotonic()
         self.id = str(self._opened["tunnel"]["id"])
         self._listeners = listeners
-        self._report = report
+        self._report, self._report_notice = report, report_notice
         self._idle_seconds = idle_seconds
         self._end = self._make_end()
 
@@ -166,6 +169,7 @@ class UserTunnel:
             self._dial,
             listeners=self._listeners,
             report=self._report,
+            report_notice=self._report_notice,
             idle_seconds=self._idle_seconds,
         )
 
