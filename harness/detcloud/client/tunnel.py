@@ -142,6 +142,14 @@ class UserTunnel:
         self._end.open_service(service, carried)
         return connection
 
+    def carry_service(self, service: str, connection: socket.socket) -> None:
+        """Carry a connection of a program on this machine to a service of the allocation.
+
+        May be called from any thread. The tunnel closes the socket with the stream, and at once if
+        the service refuses, which is also reported.
+        """
+        self._end.open_service(service, connection)
+
     def run(self) -> str:
         """Carry connections until the tunnel ends, and return the reason as a sentence.
 
