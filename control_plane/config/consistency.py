@@ -103,6 +103,14 @@ def _check_proxy_ports(config: ExperimentConfig, scope: Scope) -> Iterator[Findi
         yield Finding(("environment", "proxy_ports"), message, hint)
 
 
+def _check_debugger(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    if not config.debugger.enabled or config.searcher == NO_SEARCHER or config.trials == 1:
+        return
+    message = f"is for a single trial, but the {scope.searcher} searcher may create several"
+    hint = "use the searcher single, with a value in place of each range of hyperparameters"
+    yield Finding(("debugger", "enabled"), message, hint)
+
+
 def _check_grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if scope.space_use != "grid":
         return
@@ -145,6 +153,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"hyperparameters"}), _check_grid),
     (frozenset({"searcher"}), _check_searcher_options),
     (frozenset({"environment"}), _check_proxy_ports),
+    (frozenset({"searcher", "hyperparameters", "debugger"}), _check_debugger),
 )
 
 

@@ -28,7 +28,7 @@ from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
-from control_plane.config.training import Optimizations, Profiling, Reproducibility
+from control_plane.config.training import Debugger, Optimizations, Profiling, Reproducibility
 from control_plane.field_types import (
     BATCH_SIZE,
     Count,
@@ -160,6 +160,8 @@ class ExperimentConfig(Section):
     """See Optimizations."""
     profiling: Profiling = Field(default_factory=Profiling)
     """See Profiling."""
+    debugger: Debugger = Field(default_factory=Debugger)
+    """See Debugger."""
     perform_initial_validation: bool = False
     """Whether a trial validates before the first batch."""
     preemption_timeout: Count | None = None

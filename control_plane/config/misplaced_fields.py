@@ -12,7 +12,7 @@ from control_plane.config.resources import Resources
 from control_plane.config.searcher import SearcherSection
 from control_plane.config.section import UNKNOWN_FIELD, Section
 from control_plane.config.storage import CheckpointStorage
-from control_plane.config.training import Optimizations, Profiling, Reproducibility
+from control_plane.config.training import Debugger, Optimizations, Profiling, Reproducibility
 from control_plane.findings import Finding, path_text
 
 # If several sections have a field of a name, the hint names the first section.
@@ -23,6 +23,7 @@ _SECTIONS: Final[dict[str, type[Section]]] = {
     "searcher": SearcherSection,
     "optimizations": Optimizations,
     "profiling": Profiling,
+    "debugger": Debugger,
     "checkpoint_storage": CheckpointStorage,
 }
 # Only some searchers have these fields, so SearcherSection lacks the fields.

@@ -103,6 +103,7 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ("Reproducibility", "`reproducibility`.", training.Reproducibility),
     ("Optimizations", "`optimizations`.", training.Optimizations),
     ("Profiling", "`profiling`.", training.Profiling),
+    ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
 )
 TYPES: Final[Mapping[str, str]] = {
     "PackagesField": "list of strings, or string",
@@ -136,6 +137,7 @@ TYPES: Final[Mapping[str, str]] = {
     "LogPolicies": "list of maps",
     "Optimizations": "map",
     "Profiling": "map",
+    "Debugger": "map",
     "Reproducibility": "map",
     "RegistryAuth": "map",
     "BindMounts": "list of maps",

@@ -1,4 +1,4 @@
-"""The sections `optimizations`, `profiling` and `reproducibility`."""
+"""The sections `optimizations`, `profiling`, `debugger` and `reproducibility`."""
 
 from __future__ import annotations
 
@@ -74,6 +74,17 @@ class Profiling(Section):
         if end is not None and end < begin:
             refuse(f"must be at least begin_on_batch ({begin}), not {end}")
         return end
+
+
+class Debugger(Section):
+    """The wait of a trial for a debugger."""
+
+    enabled: bool = False
+    """Whether rank 0 of the trial waits until a debugger is attached. The search must have a single
+    trial. `create --debug` sets this field.
+    """
+    attach_timeout: Count = 1_800
+    """The time in seconds after which a trial without a debugger ends."""
 
 
 class Reproducibility(Section):

@@ -87,7 +87,7 @@ def remote_user(laptop: Laptop, tmp_path: Path) -> Laptop:
 
 
 def test_notebook_and_shell_on_another_machine_open_through_tunnels(
-    remote_user: Laptop, tmp_path: Path
+    laptop: Laptop, remote_user: Laptop, tmp_path: Path
 ) -> None:
     folder = write_jupyterlab(tmp_path / "context")
     words = "--no-browser", "--config", "resources.slots=0", "--context", folder
@@ -106,6 +106,13 @@ def test_notebook_and_shell_on_another_machine_open_through_tunnels(
     done = remote_user.run("shell", "open", shell, "sh", "-c", "echo $((6 * 7)); exit 7", code=7)
     assert done.stdout == "42\n"
     remote_user.run("shell", "kill", shell)
+    # The last five minutes begin at the start. A shell on its user's machine has no tunnel.
+    limited = "--config", "resources.slots=0", "--config", "max_duration=4m"
+    for user in (laptop, remote_user):
+        with Background(user, "shell", "start", *limited, "sleep", "1000") as terminal:
+            terminal.read_until(r"^tunnel: this run ends in \d min, because .* max_duration")
+            laptop.run("shell", "kill", int(shell) + 1 + (user is remote_user))
+            assert terminal.process.wait(PROCESS_SECONDS_MAX) == 1
 
 
 @pytest.mark.nightly

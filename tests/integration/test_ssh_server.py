@@ -26,7 +26,7 @@ import pytest
 
 from bench.tunnel_ends import LocalPorts
 from detcloud.agent.runtime import ContainerRuntime
-from detcloud.agent.tunnel_services import SSH_MODULE
+from detcloud.agent.tunnel_services import MODULES
 from detcloud.shared.tunnel.tunnel_end import TrialPorts
 from tests.conformance.container_runtime import begin
 from tests.conftest import miss, require_installed
@@ -249,7 +249,7 @@ class ContainerServers(LocalPorts):
         self.runtime, self.directory = runtime, directory
 
     def connect(self, port: int) -> socket.socket:
-        return self.runtime.spawn(self.directory, SSH_MODULE)
+        return self.runtime.spawn(self.directory, MODULES["ssh"])
 
 
 @pytest.mark.nightly

@@ -164,6 +164,7 @@ class Agent:
             finally:
                 # The trial's output is sent even if the agent's own record could not be written.
                 self._scan_output(allocation)
+            self._pass_on_warning(allocation)
         except OSError as error:
             # A full disk or too many open files: the next scan may succeed.
             self._report_trouble(allocation.allocation, str(error))
@@ -176,6 +177,12 @@ class Agent:
             return
         if self._troubles.pop(allocation.allocation, None):
             self._log_line(f"{allocation.allocation} is monitored again")
+
+    def _pass_on_warning(self, allocation: Allocation) -> None:
+        """Show a new warning of the run's limits in the terminals of the run's tunnels."""
+        warning = allocation.take_limit_warning()
+        if warning and self._session.tunnels is not None:
+            self._session.tunnels.warn(allocation.allocation, warning)
 
     def _scan_output(self, allocation: Allocation) -> None:
         output = allocation.scan_output()

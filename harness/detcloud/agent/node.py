@@ -199,6 +199,11 @@ class Node:
                     watched[name] = gpus
         return watched
 
+    def end_warning(self, name: str) -> str:
+        """Return the warning before the end of an allocation by `max_duration`. "" without one."""
+        allocation = self._allocations.get(name)
+        return "" if allocation is None else allocation.end_warning()
+
     def apply_desired_entry(self, entry: dict[str, Any]) -> None:
         """Apply an entry of the cluster's desired state: run, kill or forget an allocation.
 

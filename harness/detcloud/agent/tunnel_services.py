@@ -2,7 +2,8 @@
 
 `location` returns the file with address and secret of a notebook or shell. So the secret passes
 only through the encrypted session, and is in no row of the cluster. `ssh` starts an SSH server in
-the allocation, whose connection is the stream. So no port of the machine listens.
+the allocation, whose connection is the stream. `debugger` leads in the same way to the debugger of
+a trial. So no port of the machine listens.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import threading
 from typing import TYPE_CHECKING
 
 from detcloud.shared.tunnel.multiplexer import ResetReason
-from detcloud.shared.tunnel.services import LOCATION, LOCATION_BYTES_MAX, SSH
+from detcloud.shared.tunnel.services import DEBUGGER, LOCATION, LOCATION_BYTES_MAX, SSH
 
 if TYPE_CHECKING:
     from detcloud.agent.allocation.directory import AllocationDirectory
     from detcloud.agent.node import Node
 
-SSH_MODULE = "detcloud.launch.ssh.serve"
+MODULES = {SSH: "detcloud.launch.ssh.serve", DEBUGGER: "detcloud.launch.debugger_bridge"}
+"""The modules that serve a connection as a process in the allocation, by service."""
 SERVERS_MAX = 64
-"""The most SSH servers of an allocation. Each is a process, and users share the agent."""
+"""The most such processes of an allocation, because users share the agent."""
 LOCATION_NAMES = ("notebook.json", "shell.json")
 """The files that `detcloud.launch.location` writes in the trial's home, the first found wins."""
 
@@ -33,21 +35,22 @@ class TunnelServices:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._lock = threading.Lock()
-        # The connections with SSH servers, by allocation. A tunnel closes its connections.
+        # The connections with processes, by allocation. A tunnel closes its connections.
         self._servers: dict[str, list[socket.socket]] = {}
 
     def open(self, allocation: str, service: str) -> socket.socket | ResetReason:
         """Return a connected socket of a service of an allocation.
 
         Return the reason of a refusal for an unknown service, an ended or starting allocation, a
-        service that is not available, and after SERVERS_MAX servers. Raise OSError if the machine
+        service that is not available, and after SERVERS_MAX processes. Raise OSError if the machine
         cannot start another process.
         """
         if service == LOCATION:
             return self._open_location(allocation)
-        if service == SSH:
-            return self._open_ssh(allocation)
-        return ResetReason.UNKNOWN_SERVICE
+        module = MODULES.get(service)
+        if module is None:
+            return ResetReason.UNKNOWN_SERVICE
+        return self._open_module(allocation, module)
 
     def _open_location(self, allocation: str) -> socket.socket | ResetReason:
         """Return a socket from which the location file can be read."""
@@ -61,8 +64,8 @@ class TunnelServices:
             writer.sendall(content)
         return served
 
-    def _open_ssh(self, allocation: str) -> socket.socket | ResetReason:
-        """Return the connection of a new SSH server in the allocation."""
+    def _open_module(self, allocation: str, module: str) -> socket.socket | ResetReason:
+        """Return the connection of a new process of a module in the allocation."""
         with self._lock:
             for name, servers in list(self._servers.items()):
                 # A closed socket has no descriptor.
@@ -73,7 +76,7 @@ class TunnelServices:
             if len(servers) >= SERVERS_MAX:
                 return ResetReason.NO_ROOM
             try:
-                served = self._node.spawn(allocation, SSH_MODULE)
+                served = self._node.spawn(allocation, module)
             except FileNotFoundError:
                 # The allocation is starting, for example pulling an image.
                 served = None

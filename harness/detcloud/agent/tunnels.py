@@ -134,6 +134,8 @@ class AgentTunnels:
         self._services = TunnelServices(node)
         self._lock = threading.Lock()
         self._ends: dict[str, TunnelEnd] = {}
+        # The allocations of the tunnels in `_ends`.
+        self._allocations: dict[str, str] = {}
         self._notice: Notice | None = None
 
     def __len__(self) -> int:
@@ -168,6 +170,13 @@ class AgentTunnels:
             for end in self._ends.values():
                 end.notify(_notice_text(notice))
 
+    def warn(self, allocation: str, text: str) -> None:
+        """Show a sentence to the users of all tunnels to an allocation."""
+        with self._lock:
+            for name, end in self._ends.items():
+                if self._allocations[name] == allocation:
+                    end.notify(text)
+
     def close(self) -> None:
         """Close all tunnels, because the agent stops."""
         with self._lock:
@@ -185,7 +194,9 @@ class AgentTunnels:
         )
         if self._notice is not None:
             end.notify(_notice_text(self._notice))
-        self._ends[tunnel] = end
+        if warning := self._node.end_warning(allocation):
+            end.notify(warning)
+        self._ends[tunnel], self._allocations[tunnel] = end, allocation
         self._log_line(f"tunnel {tunnel} to {allocation} begins")
         threading.Thread(
             target=self._run, args=(tunnel, end), name=f"tunnel {tunnel}", daemon=True
@@ -208,7 +219,7 @@ class AgentTunnels:
                 self._abandon(tunnel)
         finally:
             with self._lock:
-                del self._ends[tunnel]
+                del self._ends[tunnel], self._allocations[tunnel]
             self._log_line(f"tunnel {tunnel} ended: {reason}")
 
     def _abandon(self, tunnel: str) -> None:

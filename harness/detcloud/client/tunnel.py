@@ -96,6 +96,7 @@ class UserTunnel:
         idle_seconds: float = 0.0,
         *,
         services: Sequence[str] = (),
+        report_notice: Callable[[str], None] | None = None,
     ) -> None:
         """Open a tunnel to a trial's present allocation. No connection is carried yet.
 
@@ -106,6 +107,8 @@ class UserTunnel:
             report: called in the thread of `run` with sentences about the tunnel.
             idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
             services: the services of the allocation that `open_service` may open.
+            report_notice: called in the same thread with sentences of the machine, by default
+                `report`.
 
         Raises:
             ApiError: the cluster refuses the tunnel.
@@ -125,7 +128,7 @@ class UserTunnel:
         self._opened_at = time.monotonic()
         self.id = str(self._opened["tunnel"]["id"])
         self._listeners = listeners
-        self._report = report
+        self._report, self._report_notice = report, report_notice
         self._idle_seconds = idle_seconds
         self._end = self._make_end()
 
@@ -138,6 +141,14 @@ class UserTunnel:
         connection, carried = socket.socketpair()
         self._end.open_service(service, carried)
         return connection
+
+    def carry_service(self, service: str, connection: socket.socket) -> None:
+        """Carry a connection of a program on this machine to a service of the allocation.
+
+        May be called from any thread. The tunnel closes the socket with the stream, and at once if
+        the service refuses, which is also reported.
+        """
+        self._end.open_service(service, connection)
 
     def run(self) -> str:
         """Carry connections until the tunnel ends, and return the reason as a sentence.
@@ -166,6 +177,7 @@ class UserTunnel:
             self._dial,
             listeners=self._listeners,
             report=self._report,
+            report_notice=self._report_notice,
             idle_seconds=self._idle_seconds,
         )
 

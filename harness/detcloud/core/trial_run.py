@@ -69,7 +69,8 @@ def init(
 
     Raises:
         DetcloudError: another process has this rank, or the specification, the checkpoint store or
-            a launcher's variables are invalid.
+            a launcher's variables are invalid. Or `debugger.enabled` is set, and no debugger was
+            attached in time.
         ValueError: `preempt_mode` is unknown.
     """
     print_stacks_on_sigusr1()
@@ -85,12 +86,29 @@ def init(
     if distributed is not None:
         directory.set_rank(distributed.rank)
     directory.claim_rank()
+    _await_debugger(directory, distributed)
     context = build_cluster_context(directory, distributed, preempt_mode)
     context.train.tensorboard_mode = tensorboard_mode
     if (directory.spec.config.get("profiling") or {}).get("enabled"):
         context.profiler.start_measuring()
     with _run_on_cluster(directory, context):
         yield context
+
+
+def _await_debugger(directory: TrialDirectory, distributed: DistributedContext | None) -> None:
+    """Wait in all processes until a debugger is attached to rank 0, if the configuration says so.
+
+    Raises DetcloudError if no debugger can be attached, or none is attached in time.
+    """
+    if not directory.spec.is_debugged:
+        return
+    # Imported here, because few trials are debugged.
+    from detcloud.core.debugger import await_debugger
+
+    await_debugger(directory)
+    if distributed is not None and distributed.can_exchange:
+        # Otherwise the waiting ranks would come to a time limit.
+        distributed.broadcast(None)
 
 
 @contextmanager
@@ -168,6 +186,12 @@ def _report_environment(directory: TrialDirectory, code: Path) -> None:
     if directory.is_worker:
         return
     try:
-        directory.report.append("environment", **environment(code, directory.spec.threads))
+        fields = environment(code, directory.spec.threads)
+        if directory.spec.is_debugged:
+            # Imported here, because few trials are debugged.
+            from detcloud.shared.debugger_place import debugger_place
+
+            fields["debugger"] = debugger_place(directory.spec)
+        directory.report.append("environment", **fields)
     except Exception as error:
         print(f"[detcloud] the environment was not recorded: {error!r}", file=sys.stderr)

@@ -11,9 +11,11 @@ import traceback
 
 from detcloud.compatibility.path import offer_determined
 from detcloud.launch.fast_exit import exit_process, install_fast_exit
+from detcloud.launch.gang import Gang
 from detcloud.launch.launchers import find_launcher
 from detcloud.shared.clean_exit import offer_clean_exit
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.launcher_names import is_trial_class
 from detcloud.shared.trial_directory import (
     ENDLESS,
     TRIAL_DIRECTORY_VARIABLE,
@@ -48,6 +50,7 @@ def main() -> int:
         offer_clean_exit()
         if notice := offer_determined(directory.spec.config):
             print(f"[detcloud] {notice}", flush=True)
+        _await_debugger(directory)
         code = find_launcher(directory.spec.entrypoint).run(directory.spec.entrypoint)
         # The agent adds a message from the log after a nonzero exit code.
         reason, message = ("errored", "") if code else _reason_of_unreported_exit(directory)
@@ -64,6 +67,22 @@ def main() -> int:
     if not report.has_exit():
         _write_exit(directory, reason, message)
     return code
+
+
+def _await_debugger(directory: TrialDirectory) -> None:
+    """Wait for a debugger if this process trains a class, before the first line of the class.
+
+    Do nothing for a trial without a debugger. Other processes wait in `core.init`. Raises
+    DetcloudError if no debugger can be attached, or none is attached in time.
+    """
+    if not directory.spec.is_debugged:
+        return
+    gang = Gang.from_environment()
+    if is_trial_class(directory.spec.entrypoint) and gang.slots * gang.nodes == 1:
+        # Imported here, because few trials are debugged.
+        from detcloud.core.debugger import await_debugger
+
+        await_debugger(directory)
 
 
 def _run_header(spec: TrialSpec) -> str:

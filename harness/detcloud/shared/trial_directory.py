@@ -116,6 +116,11 @@ class TrialSpec:
     # Whether the cluster wants a report of the run's first step.
     replaces_run: bool = False
 
+    @property
+    def is_debugged(self) -> bool:
+        """Whether rank 0 waits for a debugger."""
+        return bool((self.config.get("debugger") or {}).get("enabled"))
+
 
 DATA_LAYER_PATH = "DETCLOUD_DATA_LAYER_PATH"
 """The variable with the folder of cached data sets in the trial's file system."""

@@ -12,6 +12,7 @@ from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import Phase, Status
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import Session
 from detcloud.shared.notices import FileNotices
@@ -29,12 +30,32 @@ class RecordingSchedule(SyncSchedule):
         self.requests.append(urgent)
 
 
+class FakeTunnels:
+    """The tunnels of an agent, which collect the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, str]] = []
+
+    def warn(self, allocation: str, text: str) -> None:
+        self.warnings.append((allocation, text))
+
+    def close(self) -> None:
+        pass
+
+
+class RunningRuntime(ProcessRuntime):
+    """A runtime whose trials run."""
+
+    def poll(self, directory: Path) -> Status:
+        return Status(Phase.RUNNING)
+
+
 class RefusedSession:
     """Session refused by the cluster: the agent polls once and ends."""
 
     refusal = "enough"
     announced_end = None
-    tunnels = None
+    tunnels: FakeTunnels | None = None
 
     def run(self) -> None:
         pass
@@ -63,3 +84,17 @@ def test_reports_are_sent_while_the_disk_is_full(
     # An unreported trial is work: the machine must not be shut down.
     assert (tmp_path / "alive").stat().st_mtime > 1
     assert logged == ["4.1 could not be monitored, trying again: [Errno 27] File too large"]
+
+
+def test_warning_of_a_limit_is_shown_in_the_terminals(
+    tmp_path: Path, directory: AllocationDirectory
+) -> None:
+    # The run should have ended in 1970, so the agent warns at once. The cluster ends the run.
+    directory.write_spec({"run_limits": {"ends_ms": 1}})
+    session = RefusedSession()
+    session.tunnels = FakeTunnels()
+    node = Node(tmp_path, [], RunningRuntime(), cast(CodeCache, None), lambda text: None)
+    notices = FileNotices(tmp_path / "none.json")
+    Agent(node, RecordingSchedule(), cast(Session, session), notices, 0.0, lambda text: None).run()
+    text = "this run ends in 0 s, because it comes to its max_duration"
+    assert session.tunnels.warnings == [(directory.allocation, text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 from typing import Any, cast
 
 import pytest
@@ -36,6 +37,34 @@ class FakeTransport:
         pass
 
 
+class FakeNode:
+    """A node whose allocation 4.1 comes to its end."""
+
+    def end_warning(self, name: str) -> str:
+        return "this run ends in 3 min" if name == "4.1" else ""
+
+
+class FakeEnd:
+    """An end of a tunnel that only collects the sentences for the user."""
+
+    open_sockets = 0
+    is_abandoned = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.sentences: list[str] = []
+        self._over = threading.Event()
+
+    def notify(self, text: str) -> None:
+        self.sentences.append(text)
+
+    def stop(self, reason: str) -> None:
+        self._over.set()
+
+    def run(self) -> str:
+        self._over.wait()
+        return "stopped"
+
+
 @pytest.fixture
 def transport(monkeypatch: pytest.MonkeyPatch) -> type[FakeTransport]:
     class Fresh(FakeTransport):
@@ -48,7 +77,7 @@ def transport(monkeypatch: pytest.MonkeyPatch) -> type[FakeTransport]:
 
 @pytest.fixture
 def keeper(lines: list[str]) -> AgentTunnels:
-    node = cast("Node", None)
+    node = cast("Node", FakeNode())
     return AgentTunnels("http://cluster", "agent-1", lambda: "token", node, lines.append)
 
 
@@ -89,6 +118,28 @@ def test_tunnel_that_leaves_the_list_is_closed(
     keeper.apply([])
     wait_until(lambda: len(keeper) == 0)
     assert "the tunnel was closed: the allocation ended" in lines[-1]
+
+
+def test_warnings_reach_the_tunnels_of_the_allocation(
+    keeper: AgentTunnels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[FakeEnd] = []
+
+    def make_end(*arguments: Any, **options: Any) -> FakeEnd:
+        ends.append(FakeEnd())
+        return ends[-1]
+
+    monkeypatch.setattr(agent_tunnels, "TunnelEnd", make_end)
+    keeper.apply([ENTRY])
+    keeper.apply([ENTRY, {**ENTRY, "tunnel": "tunnel-2", "allocation": "4.1"}])
+    keeper.warn("3.1", "this run has been idle")
+    # The second tunnel was opened after the warning of the end.
+    assert [end.sentences for end in ends] == [
+        ["this run has been idle"],
+        ["this run ends in 3 min"],
+    ]
+    keeper.apply([])
+    wait_until(lambda: len(keeper) == 0)
 
 
 @pytest.mark.parametrize("ports", [[0], [65_536], ["x"], None])

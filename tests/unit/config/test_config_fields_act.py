@@ -118,12 +118,15 @@ CANDIDATES: tuple[Any, ...] = (
 # These fields select a section or are sections, and `bases` yields each section separately.
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
-    *("reproducibility", "optimizations", "profiling", "data_layer"),
+    *("reproducibility", "optimizations", "profiling", "debugger", "data_layer"),
 }
 CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"
+DEBUGGER = "tests/unit/core/test_core_debugger.py"
 PROVEN_BY = {
     "data": CONTEXT,
+    "debugger.attach_timeout": DEBUGGER,
+    "debugger.enabled": DEBUGGER,
     "environment.proxy_ports": "tests/unit/cli/commands/test_cli_commands_tunnel.py",
     "environment.shown_variables": "tests/unit/config/test_config_secrets.py",
     "exit_timeout": "tests/unit/core/test_core_thread_watch.py",

@@ -33,7 +33,7 @@ from control_plane.config.searcher import searcher_model, searcher_names
 from control_plane.config.section import Section
 from control_plane.config.storage import LAYERS, storage_models
 from control_plane.config.task_container_defaults import TaskContainerDefaults
-from control_plane.config.training import Optimizations, Profiling, Reproducibility
+from control_plane.config.training import Debugger, Optimizations, Profiling, Reproducibility
 from control_plane.field_types import to_integer
 from control_plane.findings import Loc, path_text, value_text
 from tests.unit.config.samples import LENGTH, STEP
@@ -84,6 +84,7 @@ def experiment_sections() -> Iterator[tuple[Era, Loc, type[Section], dict[str, A
         yield era, ("environment", "registry_auth"), RegistryAuth, {}
         yield era, ("optimizations",), Optimizations, {}
         yield era, ("profiling",), Profiling, {}
+        yield era, ("debugger",), Debugger, {}
         yield era, ("reproducibility",), Reproducibility, {}
 
 

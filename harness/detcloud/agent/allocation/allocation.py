@@ -80,6 +80,7 @@ class Allocation:
         self._agent_report_scanned = 0
         self._watch: LimitWatch | None = None
         self._limit_reason = ""
+        self._limit_warning = ""
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
@@ -196,6 +197,16 @@ class Allocation:
         if watch is not None:
             now_ms = _now_ms()
             watch.note_use(now_ms, now_ms)
+
+    def take_limit_warning(self) -> str:
+        """Return the limits' warning that `poll` has found since the last call. "" without one."""
+        warning, self._limit_warning = self._limit_warning, ""
+        return warning
+
+    def end_warning(self) -> str:
+        """Return the warning of the near end for a terminal that is opened now. "" without one."""
+        watch = self._watch
+        return "" if watch is None else watch.end_warning(_now_ms())
 
     def notify(self, notice: Notice) -> None:
         """Write the machine's notice into the directives of a trial without a recorded exit.
@@ -358,6 +369,7 @@ class Allocation:
         watch.note_use(read_use_ms(self.directory.home), now_ms)
         outcome = watch.check(now_ms)
         if outcome.warning:
+            self._limit_warning = outcome.warning
             with contextlib.suppress(OSError):
                 self.directory.write_notices([f"[detcloud] {outcome.warning}"])
         if outcome.end_reason:

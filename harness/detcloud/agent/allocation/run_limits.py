@@ -72,9 +72,19 @@ class LimitWatch:
         ends_ms = self._limits.ends_ms
         if ends_ms is not None and not self._has_warned_of_end and now_ms >= ends_ms - WARNING_MS:
             self._has_warned_of_end = True
-            left = _time_text(max(0, ends_ms - now_ms))
-            return Outcome(f"this run ends in {left}, because it comes to its max_duration")
+            return Outcome(self.end_warning(now_ms))
         return self._check_idling(now_ms)
+
+    def end_warning(self, now_ms: int) -> str:
+        """Return the warning of the end for a terminal that is opened at a time.
+
+        Return "" without a `max_duration`, and before `check` has warned of the end.
+        """
+        ends_ms = self._limits.ends_ms
+        if ends_ms is None or not self._has_warned_of_end:
+            return ""
+        left = _time_text(max(0, ends_ms - now_ms))
+        return f"this run ends in {left}, because it comes to its max_duration"
 
     def _check_idling(self, now_ms: int) -> Outcome:
         timeout_ms = self._limits.idle_timeout_ms

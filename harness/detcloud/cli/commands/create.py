@@ -52,6 +52,12 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         "-t", "--test-mode", "--test", action="store_true", help="train one batch, then validate"
     )
     parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="let the trial wait until a debugger is attached, without restarts; print the entry "
+        "for VS Code and the log",
+    )
+    parser.add_argument(
         "--local", action="store_true", help="with --test-mode: run in this terminal"
     )
     parser.add_argument(
@@ -73,10 +79,11 @@ def create_experiment(arguments: Namespace) -> int:
     """Submit an experiment, print the id, and follow the experiment if requested.
 
     Return 0, or the exit code of following. A local cluster is started if no cluster is configured
-    or running. With `--json` or `--yaml`, print the experiment's fields, or after following the
-    ended experiment's. Warnings, hints and notes on excluded files are printed to stderr. With
-    `--test-mode`, the experiment is followed unless `--paused` was given. With `--local`, run a
-    local test instead, without a cluster, and return 0 if the test passed, otherwise 1.
+    or running. With `--debug`, continue as `run_debugger` does. With `--json` or `--yaml`, print
+    the experiment's fields, or after following the ended experiment's. Warnings, hints and notes on
+    excluded files are printed to stderr. With `--test-mode`, the experiment is followed unless
+    `--paused` was given. With `--local`, run a local test instead, without a cluster, and return 0
+    if the test passed, otherwise 1.
 
     Raises:
         RefusedConfigError: the cluster refused the configuration.
@@ -94,6 +101,12 @@ def create_experiment(arguments: Namespace) -> int:
     print_warnings(experiment.warnings)
     print_continuation_hint(experiment)
     print_search_method_hint(experiment)
+    if arguments.debug:
+        print(f"Created experiment {experiment.id}", file=sys.stderr)
+        # Imported here, because few experiments are debugged.
+        from detcloud.cli.commands.debugger import run_debugger
+
+        return run_debugger(arguments.client, experiment, arguments.model_dir, arguments.form)
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True
     return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
@@ -113,12 +126,14 @@ def _submit(arguments: Namespace) -> Experiment:
         KeyboardInterrupt: Ctrl-C, after a hint on stderr, because the experiment may exist.
     """
     client = connect(arguments, start=True)
+    # The user's own overrides follow, and win.
+    debugging = ["debugger.enabled=true", "max_restarts=0"] if arguments.debug else []
     with show_progress("model code", bytes_text) as progress:
         try:
             return client.create_experiment(
                 arguments.config,
                 arguments.model_dir,
-                overrides=arguments.overrides,
+                overrides=[*debugging, *arguments.overrides],
                 template=arguments.template,
                 paused=arguments.paused,
                 test_mode=arguments.test_mode,
@@ -144,6 +159,9 @@ def _check_arguments(arguments: Namespace) -> None:
     """
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")
+    for option in ("local", "paused"):
+        if arguments.debug and getattr(arguments, option):
+            raise DetcloudError(f"--debug needs a trial that runs: remove --{option}")
     if arguments.local and arguments.template is not None:
         raise DetcloudError("--template is stored on a cluster: it cannot be used with --local")
     if not arguments.config.is_file():

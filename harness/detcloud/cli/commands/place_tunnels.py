@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -115,6 +117,34 @@ class PlaceTunnel:
         except Exception as error:
             # The thread's traceback would appear in the middle of a terminal session.
             self.end_reason = f"an error of this command: {error!r}"
+
+
+@contextlib.contextmanager
+def print_notices(client: Client, trial_id: int) -> Iterator[None]:
+    """Print the notices of a trial's machine to stderr during the block.
+
+    A notice is for example the warning before the end of the run. For a terminal that needs no
+    tunnel to the shell: this tunnel carries no connection. If the cluster refuses the tunnel, or
+    the tunnel is interrupted, the notices are not printed.
+    """
+    try:
+        tunnel = UserTunnel(client, trial_id, services=(LOCATION,), report_notice=_report)
+    except DetcloudError:
+        yield
+        return
+
+    def carry() -> None:
+        with contextlib.suppress(Exception):
+            tunnel.run()
+
+    thread = threading.Thread(target=carry, name="notices", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        tunnel.stop()
+        thread.join(_END_SECONDS)
+        tunnel.close()
 
 
 def parse_port(value: object) -> int | None:

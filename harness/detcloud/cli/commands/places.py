@@ -11,11 +11,13 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.cli.commands.run_creation import create_run, overrides_of
+from detcloud.cli.commands.start_progress import StartProgress
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.state_sentences import state_sentence
@@ -62,8 +64,9 @@ def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
     """Wait until a notebook or shell has reported a place, and return the place: a map with
     `host`, `port` and `file`.
 
-    The wait has no limit, for example while the run is queued. The fields of `run` are updated.
-    Return None if the run has ended, after printing the state and the reason to stderr.
+    The wait has no limit, for example while the run is queued. Stderr shows the reason of the wait.
+    The fields of `run` are updated. Return None if the run has ended, after printing the state and
+    the reason to stderr.
 
     Args:
         kind: `notebook` or `shell`.
@@ -71,11 +74,15 @@ def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
     Raises:
         DetcloudError: a request to the cluster failed.
     """
-    while not has_ended(run, kind):
-        place = _find_place(run.trial(), kind)
-        if place is not None:
-            return place
-        time.sleep(POLLING_SECONDS)
+    with StartProgress(run, kind) as progress:
+        while not _is_over(run):
+            trial = run.trial()
+            place = _find_place(trial, kind)
+            if place is not None:
+                return place
+            progress.show(trial)
+            time.sleep(POLLING_SECONDS)
+    _print_end(run, kind)
     return None
 
 
@@ -117,9 +124,24 @@ def has_ended(run: Command, kind: str) -> bool:
     Raises:
         DetcloudError: the request failed.
     """
-    run.refresh()
-    if not run.has_ended:
+    if not _is_over(run):
         return False
+    _print_end(run, kind)
+    return True
+
+
+def _is_over(run: Command) -> bool:
+    """Fetch the fields of a run, and return whether the run has ended.
+
+    Raises:
+        DetcloudError: the request failed.
+    """
+    run.refresh()
+    return bool(run.has_ended)
+
+
+def _print_end(run: Command, kind: str) -> None:
+    """Print the state of an ended run and the reason to stderr."""
     message = shorten_message(run.message) if run.message else ""
     reason = f": {sanitize(message)}" if message else ""
     print(
@@ -127,7 +149,6 @@ def has_ended(run: Command, kind: str) -> bool:
         f"see `detcloud {kind} logs {run.id}`",
         file=sys.stderr,
     )
-    return True
 
 
 def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
@@ -188,6 +209,24 @@ def open_place(
         raise DetcloudError(f"{run.id} has no trial")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return PlaceTunnel(client, trial.id, place, idle_seconds)
+
+
+def warnings_of_limits(client: Client, run: Command) -> AbstractContextManager[None]:
+    """Return a block in which stderr shows the warnings before the end of a run with limits.
+
+    Only for a run whose terminal needs no tunnel. Nothing happens for a run without limits.
+
+    Raises:
+        DetcloudError: a request failed.
+    """
+    has_limits = any(run.config.get(name) is not None for name in ("idle_timeout", "max_duration"))
+    trial = run.trial() if has_limits else None
+    if trial is None:
+        return nullcontext()
+    # Imported here, because a shell without limits needs no tunnel.
+    from detcloud.cli.commands.place_tunnels import print_notices
+
+    return print_notices(client, trial.id)
 
 
 def _is_local(client: Client) -> bool:

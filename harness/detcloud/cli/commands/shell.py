@@ -13,6 +13,7 @@ from detcloud.cli.commands.places import (
     open_place,
     read_location,
     wait_for_place,
+    warnings_of_limits,
 )
 from detcloud.cli.commands.run_creation import add_creation_options, program_words, show_new_run
 from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
@@ -211,7 +212,8 @@ def _connect(client: Client, shell: Command, words: list[str]) -> int | None:
 
     fields = read_location(client, place)
     if fields is not None:
-        code = run_session(*shell_endpoint(fields), words)
+        with warnings_of_limits(client, shell):
+            code = run_session(*shell_endpoint(fields), words)
     else:
         with open_place(client, shell, place, idle_seconds=0) as tunnel:
             _, token = shell_endpoint(tunnel.read_location())

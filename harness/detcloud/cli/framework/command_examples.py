@@ -19,6 +19,7 @@ _EXPERIMENT = {
     "experiment list": "--state running,queued --user ada",
     "experiment describe": "7",
     "experiment follow": "7",
+    "experiment debug": "7 model_dir",
     "experiment wait": "7 --timeout 3600",
     "experiment logs": "7 --tail 50",
     "experiment metrics": "7 --plot",

@@ -41,6 +41,7 @@ _EXPERIMENT = (
     Command("experiment", "list", "list experiments", "experiment", ("list", "ls"), ("ls",)),
     Command("experiment", "describe", "show experiments", "experiment", ("describe",)),
     Command("experiment", "follow", "watch an experiment until it ends", "follow", ("follow",)),
+    Command("experiment", "debug", "attach a debugger to an experiment's trial", "debugger"),
     Command("experiment", "wait", "wait until an experiment has ended", "experiment", ("wait",)),
     Command("experiment", "logs", "print the logs of an experiment's trials", "logs", ("logs",)),
     Command(

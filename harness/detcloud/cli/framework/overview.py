@@ -15,6 +15,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "list",
             "describe",
             "follow",
+            "debug",
             "wait",
             "logs",
             "metrics",

@@ -31,7 +31,7 @@ def job_sentence(job: Item, now_ms: int) -> str:
     if condition != "queued" and not reason:
         return ""
     since_ms = job.get("waits_since_ms")
-    length = "" if since_ms is None else f" for {_length_text(now_ms - since_ms)}"
+    length = "" if since_ms is None else f" for {length_text(now_ms - since_ms)}"
     return f"Waits{length}: {reason or _NO_REASON}.{_start_text(job, now_ms)}"
 
 
@@ -55,10 +55,10 @@ def _start_text(job: Item, now_ms: int) -> str:
         return ""
     if start_ms - now_ms < 500:
         return " Start expected now."
-    return f" Start expected in {_length_text(start_ms - now_ms)}."
+    return f" Start expected in {length_text(start_ms - now_ms)}."
 
 
-def _length_text(time_ms: int) -> str:
+def length_text(time_ms: int) -> str:
     """Return a length of time in the two largest units: `20 s`, `3 min 5 s` or `2 h 5 min`.
 
     A negative length counts as 0.

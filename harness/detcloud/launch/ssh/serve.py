@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import stat
 import sys
-import threading
 from pathlib import Path
 
-from detcloud.launch.ssh.packages import PackageMissing, obtain_package
+from detcloud.launch.spawned_connection import take_connection
+from detcloud.launch.ssh.packages import ASYNCSSH, INSTALLING
 from detcloud.shared.ssh_greeting import (
     GreetingFailed,
     encode_error,
@@ -23,11 +22,11 @@ from detcloud.shared.ssh_greeting import (
     encode_notice,
     read_request,
 )
+from detcloud.shared.trial_packages import PackageMissing
 
 FOLDER = ".detcloud-ssh"
 """The folder of the server in the trial's home."""
 HOST_KEY_FILE = "host_key"
-_READ_BYTES = 65_536
 
 
 def main() -> int:
@@ -42,7 +41,7 @@ def serve(connection: socket.socket) -> int:
         public_key = read_request(connection.recv)
         folder = Path(os.environ["HOME"]) / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        obtain_package(folder, lambda text: connection.sendall(encode_notice(text)))
+        ASYNCSSH.obtain(folder, lambda: connection.sendall(encode_notice(INSTALLING)))
         # Imported after the installation of the package that it uses.
         from detcloud.launch.ssh.server import load_or_create_host_key, serve_connection
 
@@ -55,43 +54,6 @@ def serve(connection: socket.socket) -> int:
         return 1
     serve_connection(connection, host_key, public_key)
     return 0
-
-
-def take_connection() -> socket.socket:
-    """Return the connection, and replace stdin and stdout by the null device.
-
-    Nothing that is printed can then get between the bytes of SSH. Container engines pass pipes:
-    threads copy the bytes of pipes from and to the returned socket.
-    """
-    source, sink = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
-    if stat.S_ISSOCK(os.fstat(source).st_mode):
-        os.close(sink)
-        return socket.socket(fileno=source)
-    connection, inner = socket.socketpair()
-    threading.Thread(target=_copy_input, args=(source, inner), daemon=True).start()
-    # Not a daemon: the process ends after the last byte was written.
-    threading.Thread(target=_copy_output, args=(inner, sink)).start()
-    return connection
-
-
-def _copy_input(source: int, inner: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := os.read(source, _READ_BYTES):
-            inner.sendall(data)
-        inner.shutdown(socket.SHUT_WR)
-
-
-def _copy_output(inner: socket.socket, sink: int) -> None:
-    with contextlib.suppress(OSError):
-        while data := inner.recv(_READ_BYTES):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(sink, rest) :]
-    os.close(sink)
 
 
 if __name__ == "__main__":

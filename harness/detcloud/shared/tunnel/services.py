@@ -6,6 +6,8 @@ LOCATION = "location"
 """The file with address and secret of a notebook or shell."""
 SSH = "ssh"
 """A new SSH server in the allocation."""
-SERVICES = (LOCATION, SSH)
+DEBUGGER = "debugger"
+"""The debugger of a trial that was created with `--debug`."""
+SERVICES = (LOCATION, SSH, DEBUGGER)
 LOCATION_BYTES_MAX = 4_096
 """The most bytes of the file of `location`."""

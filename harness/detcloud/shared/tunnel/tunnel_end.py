@@ -23,6 +23,7 @@ from detcloud.shared.tunnel.multiplexer import (
     StreamOpened,
     StreamReset,
 )
+from detcloud.shared.tunnel.refusals import refusal_text
 from detcloud.shared.tunnel.relay_link import (
     OUTGOING_BYTES,
     LinkBroken,
@@ -102,6 +103,7 @@ class TunnelEnd:
         listeners: Sequence[tuple[socket.socket, int]] = (),
         ports: TrialPorts | None = None,
         report: Callable[[str], None] = lambda text: None,
+        report_notice: Callable[[str], None] | None = None,
         idle_seconds: float = 0.0,
         on_use: Callable[[], None] = lambda: None,
     ) -> None:
@@ -114,6 +116,8 @@ class TunnelEnd:
             listeners: at the user's end, sockets that listen, each with the port of the trial.
             ports: at the agent's end, the ports and services of the trial.
             report: called in the thread of `run` with sentences about the tunnel.
+            report_notice: called in the same way with sentences of the machine, by default
+                `report`.
             idle_seconds: the time without bytes of programs after which this end closes the tunnel.
                 0 for never.
             on_use: called in the thread of `run` whenever bytes of a program pass. Must not block.
@@ -123,6 +127,7 @@ class TunnelEnd:
         self._listeners = listeners
         self._ports = ports
         self._report = report
+        self._report_notice = report_notice or report
         self._on_use = on_use
         self._selector = selectors.DefaultSelector()
         self._sockets = LocalSockets(session.streams, self._selector)
@@ -299,7 +304,7 @@ class TunnelEnd:
                 self._sockets.handle_reset(stream)
                 self._report_refusal(reason)
             case NoticeReceived(text):
-                self._report(text)
+                self._report_notice(text)
             case SessionResumed(is_first):
                 self.ready.set()
                 if not is_first:
@@ -430,8 +435,7 @@ class TunnelEnd:
 
     def _report_refusal(self, reason: int) -> None:
         """Report why the agent's end refused a stream. An ordinary end is not reported."""
-        text = _REFUSALS.get(reason)
-        if text:
+        if text := refusal_text(reason):
             self._report(text)
 
     def _register(self) -> None:
@@ -481,16 +485,3 @@ def _keep_freed_memory() -> None:
 def _time_text(seconds: float) -> str:
     """Return a duration in minutes, or in seconds below two minutes."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-_REFUSALS: dict[int, str] = {
-    ResetReason.REFUSED: "a connection was refused: no program listens on the trial's port",
-    ResetReason.FOREIGN: "a connection was refused: the port belongs to another trial or program",
-    ResetReason.NOT_ALLOWED: "a connection was refused: the tunnel is not for this port or service",
-    ResetReason.TOO_MANY: "a connection was refused: the tunnel has too many connections",
-    ResetReason.NO_ROOM: "a connection was refused: the trial's machine has too many connections",
-    ResetReason.UNKNOWN_SERVICE: "a connection was refused: the machine's agent is older than this "
-    "command and does not know the service; update the agent, or start the trial again",
-    ResetReason.NOT_READY: "a connection was refused: the trial does not offer the service, or not "
-    "yet; try again when its program has started",
-}

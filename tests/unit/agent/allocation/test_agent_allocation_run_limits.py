@@ -45,6 +45,16 @@ def test_end_of_the_run_is_announced_once() -> None:
     assert watch.check(2 * HOUR_MS) == NOTHING
 
 
+def test_terminal_that_opens_late_learns_of_the_end() -> None:
+    watch = LimitWatch(RunLimits(ends_ms=HOUR_MS), 0)
+    # The terminals that are open now get the warning of `check`.
+    assert watch.end_warning(HOUR_MS - MINUTE_MS) == ""
+    watch.check(HOUR_MS - 4 * MINUTE_MS)
+    text = "this run ends in 3 min, because it comes to its max_duration"
+    assert watch.end_warning(HOUR_MS - 3 * MINUTE_MS) == text
+    assert LimitWatch(RunLimits(idle_timeout_ms=HOUR_MS), 0).end_warning(HOUR_MS) == ""
+
+
 def test_idle_run_ends_after_a_warning() -> None:
     watch = LimitWatch(RunLimits(idle_timeout_ms=HOUR_MS), 0)
     assert watch.check(55 * MINUTE_MS - 1) == NOTHING
@@ -119,6 +129,9 @@ def test_agent_ends_an_idle_allocation_with_the_reason(
     for minutes in (30, 84, 85, 86):
         now_ms = minutes * MINUTE_MS
         allocation.poll()
+    text = "this run has been idle for 55 min, and ends in 5 min if nobody uses it"
+    assert [allocation.take_limit_warning() for _ in range(2)] == [text, ""]
+    assert allocation.end_warning() == ""
     allocation.note_use()
     for minutes in (90, 141, 145):
         now_ms = minutes * MINUTE_MS

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from detcloud.cli.commands import place_tunnels
-from detcloud.cli.commands.place_tunnels import PlaceTunnel
+from detcloud.cli.commands.place_tunnels import PlaceTunnel, print_notices
 from detcloud.client import Client
 from detcloud.shared.errors import DetcloudError
+from tests.patience import wait_until
 
 CLIENT = cast(Client, None)
 PLACE = {"host": "node-1", "port": 8888, "file": "/home/shell.json"}
@@ -25,6 +26,7 @@ class FakeTunnel:
 
     def __init__(self, client: Client, trial_id: int, *arguments: Any, **options: Any) -> None:
         assert trial_id == 7
+        self.report_notice = options.pop("report_notice", None)
         assert options == {"services": ("location",)}
         self._over = threading.Event()
 
@@ -39,6 +41,9 @@ class FakeTunnel:
         return connection
 
     def run(self) -> str:
+        if self.report_notice is not None:
+            self.report_notice("this run ends in 5 min")
+            self.events.append("notified")
         self._over.wait()
         return "the trial's machine did not answer"
 
@@ -96,3 +101,23 @@ def test_place_without_a_port_opens_nothing(fake: type[FakeTunnel], port: object
     with pytest.raises(DetcloudError, match="the report of trial 7 has no port"):
         PlaceTunnel(CLIENT, 7, {**PLACE, "port": port}, 0)
     assert fake.events == []
+
+
+def test_terminal_without_a_tunnel_shows_the_notices_of_the_machine(
+    fake: type[FakeTunnel], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with print_notices(CLIENT, 7):
+        wait_until(lambda: "notified" in fake.events)
+    assert fake.events == ["notified", "stopped", "closed"]
+    assert capfd.readouterr().err == "tunnel: this run ends in 5 min\n"
+
+
+def test_terminal_opens_without_notices_if_the_cluster_has_no_relay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise DetcloudError("this cluster has no relay")
+
+    monkeypatch.setattr(place_tunnels, "UserTunnel", refuse)
+    with print_notices(CLIENT, 7):
+        pass

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.launch.ssh import serve as serve_module
-from detcloud.launch.ssh.packages import PackageMissing
 from detcloud.launch.ssh.serve import serve
 from detcloud.shared.ssh_greeting import GreetingFailed, encode_request, read_answer
+from detcloud.shared.trial_packages import PackageMissing, TrialPackage
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
 
 KEY = f"ssh-ed25519 {'A' * 68}"
@@ -32,12 +31,12 @@ def test_invalid_first_line_is_answered_with_an_error() -> None:
 def test_missing_package_is_explained_to_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(folder: Path, notify: object) -> None:
+    def refuse(package: TrialPackage, folder: Path, notify: object) -> None:
         assert folder == tmp_path / ".detcloud-ssh"
         raise PackageMissing("use another image")
 
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(serve_module, "obtain_package", refuse)
+    monkeypatch.setattr(TrialPackage, "obtain", refuse)
     user, connection = socket.socketpair()
     with user, connection:
         user.sendall(encode_request(KEY))

@@ -1,4 +1,4 @@
-"""The package of the SSH server: found, installed once for several servers, or refused."""
+"""Packages in a trial's home: found, installed once for several programs, or refused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.launch.ssh import packages
-from detcloud.launch.ssh.packages import PackageMissing, is_installed, obtain_package
+from detcloud.launch.ssh.packages import ASYNCSSH
+from detcloud.shared.trial_packages import PackageMissing, TrialPackage
 
 # A `python -m pip install --target FOLDER` that counts its runs and installs a module.
 PIP = """#!/bin/sh
 echo run >> {runs}
 while [ "$1" != --target ]; do shift; done
 echo "installed = True" > "$2/{module}.py"
+echo "$3" > "$2/requirement"
 """
 BROKEN_PIP = """#!/bin/sh
 echo "WARNING: a warning" >&2
@@ -28,7 +29,7 @@ exit 1
 
 @pytest.fixture(autouse=True)
 def _python_without_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "is_installed", lambda: False)
+    monkeypatch.setattr(TrialPackage, "is_installed", lambda package: False)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -43,15 +44,15 @@ def test_several_servers_install_once(tmp_path: Path, monkeypatch: pytest.Monkey
     runs, notices = tmp_path / "runs", list[str]()
     script = PIP.format(runs=runs, module="module_of_the_test")
     use_python(monkeypatch, tmp_path, script)
-    threads = [
-        threading.Thread(target=obtain_package, args=(tmp_path, notices.append)) for _ in range(4)
-    ]
+    given = tmp_path, lambda: notices.append("installs")
+    threads = [threading.Thread(target=ASYNCSSH.obtain, args=given) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert runs.read_text() == "run\n"
-    assert notices == ["installing asyncssh for the first SSH connection to this trial ..."]
+    assert notices == ["installs"]
+    assert (tmp_path / "packages" / "requirement").read_text() == "asyncssh>=2.18,<3\n"
     import module_of_the_test  # type: ignore[import-not-found]
 
     assert module_of_the_test.installed
@@ -62,12 +63,12 @@ def test_failed_installation_names_the_last_line_and_a_remedy(
 ) -> None:
     use_python(monkeypatch, tmp_path, BROKEN_PIP)
     with pytest.raises(PackageMissing, match=r"No matching distribution.*use an image that has it"):
-        obtain_package(tmp_path, print)
+        ASYNCSSH.obtain(tmp_path, print)
     assert [path.name for path in tmp_path.glob("packages*")] == ["packages.lock"]
     # The next connection tries again.
     script = PIP.format(runs=tmp_path / "runs", module="other_module_of_the_test")
     use_python(monkeypatch, tmp_path, script)
-    obtain_package(tmp_path, print)
+    ASYNCSSH.obtain(tmp_path, print)
     assert (tmp_path / "packages" / "other_module_of_the_test.py").exists()
 
 
@@ -78,5 +79,6 @@ def test_failed_installation_names_the_last_line_and_a_remedy(
 def test_old_version_counts_as_missing(
     monkeypatch: pytest.MonkeyPatch, version: str, found: bool
 ) -> None:
+    monkeypatch.undo()
     monkeypatch.setattr(metadata, "version", lambda name: version)
-    assert is_installed() is found
+    assert ASYNCSSH.is_installed() is found
