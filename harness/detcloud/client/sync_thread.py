@@ -15,7 +15,7 @@ from detcloud.shared.folder_sync.folder import FileRefused
 ROUND_SECONDS = 2.0
 """The interval between looks at the folder of this machine."""
 HURRIED_SECONDS = 0.5
-"""The interval between rounds while the end of the trial's machine is near."""
+"""The interval between rounds after a notice about an end of the trial's machine or the trial."""
 IDLE_SHARE = 10.0
 """The least interval between looks, as a multiple of a look's time, for large folders."""
 PAUSE_SECONDS = 0.25
@@ -51,7 +51,7 @@ class SyncThread:
         return self._has_finished
 
     def hurry(self) -> None:
-        """Run rounds at once and often from now on, because the trial's machine ends soon."""
+        """Run rounds often from now on, because the trial's machine or the trial may end soon."""
         self._is_hurried.set()
         self._wake()
 
@@ -79,7 +79,9 @@ class SyncThread:
         is_hurried = self._is_hurried.is_set()
         begun = time.monotonic()
         try:
-            if self._sync.run_round(is_fresh=is_hurried, is_last=is_hurried):
+            # No listing of the trial's folder without a notice of a change: its bytes would keep
+            # an idle run alive whose end by a limit was announced.
+            if self._sync.run_round(is_last=is_hurried):
                 # Some transfers take long. The next round may find more changes.
                 return HURRIED_SECONDS if is_hurried else ROUND_SECONDS
             self._refusal = ""

@@ -28,7 +28,7 @@ from detcloud.shared.folder_sync.folder import (
 from detcloud.shared.folder_sync.frames import FolderLinkBroken, receive_frame, send_frame
 from detcloud.shared.folder_sync.synced_names import SyncedNames, parse_groups
 
-WATCH_SECONDS = 2.0
+WATCH_SECONDS = 1.0
 """The least interval between looks for changes while no request arrives."""
 IDLE_SHARE = 10
 """The least interval between looks, as a multiple of the time of a look. So a large folder uses at
