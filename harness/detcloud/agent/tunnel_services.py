@@ -3,7 +3,8 @@
 `location` returns the file with address and secret of a notebook or shell. So the secret passes
 only through the encrypted session, and is in no row of the cluster. `ssh` starts an SSH server in
 the allocation, whose connection is the stream. `debugger` leads in the same way to the debugger of
-a trial. So no port of the machine listens.
+a trial, and `folder` to a server of the files in the trial's working directory. So no port of the
+machine listens.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from detcloud.shared.tunnel.multiplexer import ResetReason
-from detcloud.shared.tunnel.services import DEBUGGER, LOCATION, LOCATION_BYTES_MAX, SSH
+from detcloud.shared.tunnel.services import DEBUGGER, FOLDER, LOCATION, LOCATION_BYTES_MAX, SSH
 
 if TYPE_CHECKING:
     from detcloud.agent.allocation.directory import AllocationDirectory
     from detcloud.agent.node import Node
 
-MODULES = {SSH: "detcloud.launch.ssh.serve", DEBUGGER: "detcloud.launch.debugger_bridge"}
+MODULES = {
+    SSH: "detcloud.launch.ssh.serve",
+    DEBUGGER: "detcloud.launch.debugger_bridge",
+    FOLDER: "detcloud.launch.folder_server",
+}
 """The modules that serve a connection as a process in the allocation, by service."""
 SERVERS_MAX = 64
 """The most such processes of an allocation, because users share the agent."""

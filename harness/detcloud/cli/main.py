@@ -179,11 +179,20 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
         word = " ".join(words[place : place + length])
         if word in known:
             end = place + len(word.split(" "))
-            if noun == "deploy":
-                # `deploy aws` is a command here; `det` has verbs after the cloud: `deploy aws up`.
+            # `deploy aws` is a command here; `det` has verbs after the cloud: `deploy aws up`. The
+            # word after `dev` is a folder here, and a verb for `det`.
+            if noun == "deploy" or (noun == "dev" and not _has_only_folders(words[1:2])):
                 _refuse_original(noun, words)
             return known[word], " ".join(words[:end]), words[end:]
     raise _unknown_command_error(noun, words, known)
+
+
+def _has_only_folders(words: list[str]) -> bool:
+    """Return whether all words are paths of folders."""
+    # Imported here, because no other code of the start needs the module, which takes 5 ms.
+    from pathlib import Path
+
+    return all(Path(word).is_dir() for word in words)
 
 
 def _unknown_option_error(word: str) -> UsageError:

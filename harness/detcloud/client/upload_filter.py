@@ -64,6 +64,21 @@ class UploadFilter:
             return False
         return True
 
+    def rules(self) -> list[list[tuple[bool, str]]]:
+        """Return the rules as regular expressions in groups, for `SyncedNames`.
+
+        Each rule has whether it excludes a path, and the expression. A path is excluded if any
+        group excludes it.
+        """
+        return [
+            [
+                (bool(pattern.include), pattern.regex.pattern)
+                for pattern in spec.patterns
+                if pattern.include is not None and pattern.regex is not None
+            ]
+            for spec in (self._quiet, self._chosen, self._noted)
+        ]
+
     def warn_of_noted(self) -> None:
         """Issue a LeftOutWarning with the names in `noted`. Do nothing if `noted` is empty."""
         if not self.noted:

@@ -150,3 +150,10 @@ def test_file_of_another_user_is_no_location(tmp_path: Path) -> None:
     directory.create()
     (directory.home / "shell.json").write_bytes(CONTENT)
     assert read_location(directory) is None
+
+
+def test_folder_is_a_new_server_in_the_allocation(node: Node) -> None:
+    served = TunnelServices(node).open("3.1", "folder")
+    assert not isinstance(served, ResetReason)
+    with served:
+        assert receive_exactly(served, 100) == b"detcloud.launch.folder_server"

@@ -267,7 +267,7 @@ def test_trial_that_does_not_run_is_refused(cluster: Cluster, agent: Agent) -> N
         ({"ports": [], "services": []}, "ports"),
         ({"services": ["shell"]}, "services"),
         ({"services": ["x" * 65]}, "services"),
-        ({"services": ["ssh"] * 4}, "services"),
+        ({"services": ["ssh"] * 5}, "services"),
         ({"certificate": "?"}, "certificate"),
         ({"certificate": ""}, "certificate"),
     ],

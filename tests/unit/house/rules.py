@@ -49,6 +49,8 @@ PURE_FOLDERS = tuple(
     )
 )
 PURE_FILES = (
+    "harness/detcloud/shared/archive_limits.py",
+    "harness/detcloud/shared/archive_names.py",
     "control_plane/clock_skew.py",
     "control_plane/errors.py",
     "control_plane/evolve.py",
@@ -76,6 +78,8 @@ PURE_FILES = (
     "harness/detcloud/shared/bucket_place.py",
     "harness/detcloud/shared/dotted_paths.py",
     "harness/detcloud/shared/errors.py",
+    "harness/detcloud/shared/folder_sync/plan.py",
+    "harness/detcloud/shared/folder_sync/synced_names.py",
     "harness/detcloud/shared/json_depth.py",
     "harness/detcloud/shared/json_escapes.py",
     "harness/detcloud/shared/launcher_names.py",

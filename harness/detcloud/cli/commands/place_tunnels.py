@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +30,14 @@ class PlaceTunnel:
     """
 
     def __init__(
-        self, client: Client, trial_id: int, place: dict[str, Any], idle_seconds: float
+        self,
+        client: Client,
+        trial_id: int,
+        place: dict[str, Any],
+        idle_seconds: float,
+        *,
+        services: Sequence[str] = (),
+        on_notice: Callable[[], None] | None = None,
     ) -> None:
         """Open the tunnel and a port of this machine. Sentences about the tunnel go to stderr.
 
@@ -37,6 +46,9 @@ class PlaceTunnel:
             trial_id: the trial of the notebook or shell.
             place: the place that the trial has reported, as `wait_for_place` returns.
             idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
+            services: further services of the allocation that `open_service` may open.
+            on_notice: called in a thread after a sentence of the machine, for example before the
+                machine's end.
 
         Raises:
             ApiError: the cluster refuses the tunnel, for example because it has no relay.
@@ -49,7 +61,13 @@ class PlaceTunnel:
         self._listeners = open_listeners([PortPair(remote, remote, can_move=True)])
         try:
             self._tunnel = UserTunnel(
-                client, trial_id, self._listeners, _report, idle_seconds, services=(LOCATION,)
+                client,
+                trial_id,
+                self._listeners,
+                _report,
+                idle_seconds,
+                services=(LOCATION, *services),
+                report_notice=None if on_notice is None else partial(_pass_notice, on_notice),
             )
         except BaseException:
             close_listeners(self._listeners)
@@ -75,6 +93,12 @@ class PlaceTunnel:
         self._thread.join(_END_SECONDS)
         close_listeners(self._listeners)
         self._tunnel.close()
+
+    def open_service(self, service: str) -> socket.socket:
+        """Open a stream to a service, and return this end. The stream ends at once if the machine
+        refuses, after a sentence on stderr.
+        """
+        return self._tunnel.open_service(service)
 
     def read_location(self) -> dict[str, Any]:
         """Return the fields of the file with address and secret.
@@ -106,9 +130,12 @@ class PlaceTunnel:
             raise DetcloudError(f"the machine did not send the address{reason}")
         return fields
 
-    def wait(self) -> str:
-        """Wait for the end of the tunnel, and return the reason as a sentence."""
-        self._thread.join()
+    def wait(self, seconds: float | None = None) -> str:
+        """Wait for the end of the tunnel, and return the reason as a sentence.
+
+        Return "" if the tunnel is still open after a time. None waits without a limit.
+        """
+        self._thread.join(seconds)
         return self.end_reason
 
     def _run(self) -> None:
@@ -150,6 +177,12 @@ def print_notices(client: Client, trial_id: int) -> Iterator[None]:
 def parse_port(value: object) -> int | None:
     """Return a port from a report or file, or None if the value is no port."""
     return value if type(value) is int and 0 < value < 65_536 else None
+
+
+def _pass_notice(on_notice: Callable[[], None], text: str) -> None:
+    """Print a sentence of the machine, and call `on_notice`."""
+    _report(text)
+    on_notice()
 
 
 def _report(text: str) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -184,7 +185,13 @@ def read_location(client: Client, place: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def open_place(
-    client: Client, run: Command, place: dict[str, Any], idle_seconds: float
+    client: Client,
+    run: Command,
+    place: dict[str, Any],
+    idle_seconds: float,
+    *,
+    services: Sequence[str] = (),
+    on_notice: Callable[[], None] | None = None,
 ) -> PlaceTunnel:
     """Open a tunnel to the place of a notebook or shell on another machine.
 
@@ -196,6 +203,9 @@ def open_place(
         run: the notebook or shell, which runs.
         place: the place that the run has reported, as `wait_for_place` returns.
         idle_seconds: the time without bytes after which the tunnel closes. 0 for never.
+        services: further services of the allocation that the tunnel may open.
+        on_notice: called in a thread after a sentence of the machine, for example before the
+            machine's end.
 
     Raises:
         DetcloudError: the run has no trial, the cluster refuses the tunnel, or a request failed.
@@ -208,7 +218,9 @@ def open_place(
     if trial is None:
         raise DetcloudError(f"{run.id} has no trial")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    return PlaceTunnel(client, trial.id, place, idle_seconds)
+    return PlaceTunnel(
+        client, trial.id, place, idle_seconds, services=services, on_notice=on_notice
+    )
 
 
 def warnings_of_limits(client: Client, run: Command) -> AbstractContextManager[None]:

@@ -177,6 +177,7 @@ _FLAT = {
     "simulate": "config.yaml --slots 8",
     "simulate cluster": "--seed 1 --hours 2",
     "completion": "bash",
+    "dev": "digits --slots 1",
     "ssh": "9 nvidia-smi",
     "ssh config": "--install",
     "ssh proxy": "detcloud-9",

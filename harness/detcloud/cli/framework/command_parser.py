@@ -69,10 +69,16 @@ class CommandParser(ArgumentParser):
         which may look like options, nor an argument that excludes an option. Commands with these
         are parsed in the usual mode.
 
+        A command with a default for `program` gets all words after the first `--` there, unparsed.
+
         Raises:
             SystemExit: a word is wrong (code 2, with an error and a hint on stderr), or help was
                 requested and printed (code 0).
         """
+        if self.get_default("program") is not None and "--" in words:
+            end = words.index("--")
+            self.set_defaults(program=words[end + 1 :])
+            words = words[:end]
         excluded = [
             action for group in self._mutually_exclusive_groups for action in group._group_actions
         ]

@@ -8,6 +8,8 @@ SSH = "ssh"
 """A new SSH server in the allocation."""
 DEBUGGER = "debugger"
 """The debugger of a trial that was created with `--debug`."""
-SERVICES = (LOCATION, SSH, DEBUGGER)
+FOLDER = "folder"
+"""The files below the trial's working directory, by frames (`detcloud.shared.folder_sync`)."""
+SERVICES = (LOCATION, SSH, DEBUGGER, FOLDER)
 LOCATION_BYTES_MAX = 4_096
 """The most bytes of the file of `location`."""

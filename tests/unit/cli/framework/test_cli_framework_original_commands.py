@@ -1,5 +1,7 @@
 """Determined's commands: supported with their flags, or answered by a hint on the replacement."""
 
+from pathlib import Path
+
 import pytest
 
 from detcloud.cli.framework.command_index import commands_by_verb, flat_commands
@@ -131,7 +133,6 @@ def test_accepts_flags_of_a_determined_command(typed: str) -> None:
         "auth",
         "config-policies",
         "cp",
-        "dev",
         "oauth",
         "rbac",
         "resources",
@@ -172,6 +173,14 @@ def test_error_for_a_determined_command_names_the_replacement(
     error, hint = done.err.splitlines()
     assert "is not a known command" in error
     assert instead in hint
+
+
+def test_folder_with_the_name_of_a_determined_verb_is_a_folder(
+    detcloud: Detcloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "curl").mkdir()
+    monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:9")
+    assert "is not a known command" not in detcloud("dev", "curl", "--code", "--", "ls").err
 
 
 def test_det_master_is_reported_as_unused(
