@@ -14,7 +14,7 @@ from detcloud.cli.framework.exit_codes import INTERRUPTED
 from tests.conftest import require_installed
 from tests.debug_client import DebugClient
 from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.test_tunnels import Background
+from tests.end_to_end.tunnel_steps import Background
 from tests.patience import PROCESS_SECONDS_MAX
 
 pytestmark = pytest.mark.end_to_end

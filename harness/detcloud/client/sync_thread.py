@@ -79,8 +79,8 @@ class SyncThread:
         is_hurried = self._is_hurried.is_set()
         begun = time.monotonic()
         try:
-            # No listing of the trial's folder without a notice of a change: its bytes would keep
-            # an idle run alive whose end by a limit was announced.
+            # The bytes of a listing would keep an idle run alive. So the trial's folder is listed
+            # again only after a notice of a change, also if the limit of an idle run is near.
             if self._sync.run_round(is_last=is_hurried):
                 # Some transfers take long. The next round may find more changes.
                 return HURRIED_SECONDS if is_hurried else ROUND_SECONDS
