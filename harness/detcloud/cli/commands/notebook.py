@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from detcloud.cli.commands.places import (
+    add_restore_option,
     check_start,
     create_interactive_run,
     has_ended,
@@ -34,6 +35,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     `--no-browser`. `--preview` of Determined ends with a usage error.
     """
     add_creation_options(parser)
+    add_restore_option(parser)
     _add_browser_option(parser)
     add_replaced_option(
         parser,

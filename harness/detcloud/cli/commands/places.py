@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.commands.start_progress import StartProgress
+from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.state_sentences import state_sentence
@@ -56,9 +57,23 @@ def create_interactive_run(kind: str, arguments: Namespace) -> Command:
             or a request failed.
         KeyboardInterrupt: after a hint on stderr, because the run may have been created.
     """
-    overrides = overrides_of(arguments)
+    overrides, source = overrides_of(arguments), arguments.restored_from
+    if source is not None and (arguments.context is not None or arguments.includes):
+        raise DetcloudError("--from restores files, and cannot be combined with --context")
     client = connect(arguments, start=True)
-    return create_run(partial(create_interactive, client, kind), kind, overrides, arguments)
+    create = partial(create_interactive, client, kind, restored_from=source)
+    return create_run(create, kind, overrides, arguments)
+
+
+def add_restore_option(parser: ArgumentParser) -> None:
+    """Add the option `--from ID`, stored as the integer `restored_from`."""
+    parser.add_argument(
+        "--from",
+        dest="restored_from",
+        type=parse_id,
+        metavar="ID",
+        help="start with the files of this notebook or shell, as last saved",
+    )
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
 
 from detcloud.cli.commands.places import (
+    add_restore_option,
     check_start,
     create_interactive_run,
     has_ended,
@@ -34,6 +35,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     """
     _add_program_argument(parser)
     add_creation_options(parser)
+    add_restore_option(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=SHOW_SSH)
 
 
