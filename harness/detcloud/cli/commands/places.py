@@ -29,6 +29,7 @@ from detcloud.client import Client, Trial
 from detcloud.client.command import Command, create_interactive
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 from detcloud.shared.tunnel.services import LOCATION_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ POLLING_SECONDS = 0.5
 # A free slot is assigned within a second, so a run that has no slot after these polls is queued.
 QUEUED_POLLS = 8
 STARTING_POLLS = 120
+# Longer than the grace period of a stop.
+STOPPING_POLLS = 60
 
 
 def create_interactive_run(kind: str, arguments: Namespace) -> Command:
@@ -61,8 +64,29 @@ def create_interactive_run(kind: str, arguments: Namespace) -> Command:
     if source is not None and (arguments.context is not None or arguments.includes):
         raise DetcloudError("--from restores files, and cannot be combined with --context")
     client = connect(arguments, start=True)
+    if source is not None:
+        _await_last_snapshot(client, source)
     create = partial(create_interactive, client, kind, restored_from=source)
     return create_run(create, kind, overrides, arguments)
+
+
+def _await_last_snapshot(client: Client, source: int) -> None:
+    """Wait until a stopping run has ended, because the last snapshot is saved at the end.
+
+    The wait has a limit of STOPPING_POLLS. An unknown run is ignored: the submission refuses it.
+
+    Raises:
+        DetcloudError: a request failed.
+    """
+    try:
+        run = client.experiment(source)
+    except ApiError:
+        return
+    for _ in range(STOPPING_POLLS):
+        if not run.state.startswith("STOPPING_"):
+            return
+        time.sleep(POLLING_SECONDS)
+        run.refresh()
 
 
 def add_restore_option(parser: ArgumentParser) -> None:
