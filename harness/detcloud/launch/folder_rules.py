@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from detcloud.launch.folder_archive import FolderRules, Keep
+from detcloud.shared.bundled_packages import offer_bundle
 from detcloud.shared.errors import DetcloudError
 
 DETIGNORE = ".detignore"
@@ -54,7 +55,8 @@ def _read_detignore(folder: Path) -> tuple[Keep, str]:
     if not path.exists():
         return _keep_all, ""
     try:
-        # Imported here, because images may lack the package pathspec.
+        # Imported here, because images may lack the package pathspec. Clusters in a cloud bring it.
+        offer_bundle("detignore", "pathspec")
         from detcloud.shared.detignore import read_patterns
 
         patterns = read_patterns(path)
