@@ -19,6 +19,7 @@ class Action(StrEnum):
     REGISTER = "add versions to"
     UPLOAD = "upload checkpoints to"
     CONNECT = "open tunnels to"
+    READ = "read"
 
 
 @dataclass(frozen=True)

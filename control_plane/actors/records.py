@@ -62,6 +62,20 @@ _FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR}) | _DELETIN
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """How the files of a notebook's or shell's folder are kept."""
+
+    kind: JobKind
+    """The kind of job, for the command that starts a run with the files."""
+    period_ms: int
+    """The time between snapshots while files change."""
+    bytes_max: int
+    """The largest size of all files."""
+    is_restored: bool = False
+    """Whether the run starts with the files of another run."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSettings:
     """The settings of an experiment that all trials share."""
 
@@ -104,6 +118,9 @@ class TrialSettings:
     idle_timeout_ms: int | None = None
     """The time in ms after which the agent ends the idle run of a command or shell. None: no
     limit.
+    """
+    snapshots: SnapshotSettings | None = None
+    """How the files of a notebook's or shell's folder are kept. None: they are lost with the run.
     """
 
 
@@ -160,6 +177,20 @@ class CheckpointRef:
     """The path of the checkpoint's folder, relative to the root of the checkpoint store."""
     manifest_sha256: str
     """The SHA-256 digest of the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The newest snapshot of a notebook's or shell's folder: a checkpoint of the trial."""
+
+    checkpoint: CheckpointRef
+    """The checkpoint. `steps_completed` is the number of the snapshot."""
+    size_bytes: int
+    """The size of the checkpoint's files."""
+    saved_ms: int
+    """The time at which the snapshot was recorded, in epoch ms."""
+    is_deleted: bool = False
+    """Whether a user has deleted the snapshot, and no newer snapshot was saved."""
 
 
 @dataclass(frozen=True, slots=True)

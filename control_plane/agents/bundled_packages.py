@@ -1,4 +1,4 @@
-"""The packages for checkpoint stores that the archive of the agent's code contains.
+"""The packages for trials that the archive of the agent's code contains.
 
 The agent mounts its code into containers. So a trial has the packages even if its image lacks
 them, and without access to a package index (`detcloud/shared/bundled_packages.py`). The packages
@@ -46,6 +46,7 @@ BUNDLES: Final = (
         ),
     ),
     PackageBundle("gpu", ("nvidia-ml-py",)),
+    PackageBundle("detignore", ("pathspec",)),
 )
 
 _COPIED: Final = (".py", ".json", ".json.gz", ".pem")

@@ -66,6 +66,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "test_mode": definition.test_mode,
             "replaces_run": trial.replacement is not None,
             **_limit_fields(trial),
+            **_snapshot_fields(definition, trial),
         }
 
     return build_spec
@@ -191,6 +192,17 @@ def _limit_fields(trial: TrialState) -> dict[str, Any]:
     if settings.idle_timeout_ms is not None:
         limits["idle_timeout_ms"] = settings.idle_timeout_ms
     return {"run_limits": limits} if limits else {}
+
+
+def _snapshot_fields(definition: Definition, trial: TrialState) -> dict[str, Any]:
+    """Return the field `snapshots` of a notebook or shell that saves or restores a folder.
+
+    The field is {} if the run only restores files. Return no field for other runs.
+    """
+    settings = trial.settings.snapshots
+    if settings is not None:
+        return {"snapshots": {"period_ms": settings.period_ms, "bytes_max": settings.bytes_max}}
+    return {} if definition.restored_from is None else {"snapshots": {}}
 
 
 def _counts_epochs(trial: TrialState, workloads: Mapping[str, Any]) -> bool:

@@ -81,8 +81,9 @@ def completed_checkpoints(
 ) -> tuple[CheckpointCandidate, ...]:
     """Return the complete checkpoints that a trial stored itself; empty for an unknown trial.
 
-    With `everything`, also return uploaded, damaged and partially deleted checkpoints. Checkpoints
-    that are deleted or being deleted are never returned. Raises TableError.
+    With `everything`, also return snapshots of folders, and uploaded, damaged and partially deleted
+    checkpoints. Checkpoints that are deleted or being deleted are never returned. Raises
+    TableError.
     """
     states = {CheckpointState.COMPLETED} | (_OTHERS if everything else set())
     return tuple(
@@ -96,7 +97,7 @@ def completed_checkpoints(
             files=record.files,
         )
         for record in checkpoint_records(table, trial_id)
-        if record.state in states and (everything or not record.uploaded_by)
+        if record.state in states and (everything or not (record.uploaded_by or record.is_snapshot))
     )
 
 

@@ -6,7 +6,7 @@ path that a trial reported.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from itertools import groupby, islice
 
@@ -162,6 +162,7 @@ def _remove_trial_files(
     pinned = _pinned_checkpoints(stores.engine.table, rows) if stores.purges_versions else set()
     open_files = cache(lambda purge: stores.checkpoint_files(experiment_id, purge=purge))
     done: dict[str, tuple[str, ...]] = {}
+    snapshots = set[str]()
     for row in rows:
         uuid = row.key.sort.rpartition("/")[2]
         files = open_files(uuid not in pinned)
@@ -177,6 +178,7 @@ def _remove_trial_files(
             if parts:
                 yield from remove_checkpoint_folder(files, parts, prune=ended)
             done[uuid] = parts
+            snapshots |= {uuid} if record.is_snapshot else set()
         except StoreBusy as error:
             # The store would refuse the requests for the next checkpoints as well.
             raise CollectionFailed(_failure_text(files, parts, error)) from None
@@ -189,6 +191,20 @@ def _remove_trial_files(
             done = {}
     if done:
         yield from _report_removed(stores.engine, trial_id, files, done, failures)
+    _delete_announcements(stores.engine.table, trial_id, snapshots)
+
+
+def _delete_announcements(table: StateTable, trial_id: int, uuids: Collection[str]) -> None:
+    """Delete the rows that announced the uploads of removed snapshots. Do nothing without UUIDs.
+
+    A notebook saves hundreds of snapshots. An announcement that stays is harmless: the next
+    collection finds no files. Raises TableError.
+    """
+    if not uuids:
+        return
+    for row in read_rows(table, addresses.trial(trial_id), INTENTS, f"{INTENTS}~"):
+        if parse_stored_object(row.body).get("uuid") in uuids:
+            _delete_row(table, row)
 
 
 def _pinned_checkpoints(table: StateTable, rows: list[Row]) -> set[str]:

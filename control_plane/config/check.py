@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from control_plane.actors.records import JobKind
+from control_plane.actors.records import JobKind, SnapshotSettings
 from control_plane.config.command import COMMAND_SETTINGS, command_layer
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
@@ -29,6 +29,7 @@ from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.run_limits import RunLimits, take_limits
 from control_plane.config.section import findings_of
 from control_plane.config.shell import SHELL_PROGRAM, find_program
+from control_plane.config.snapshots import take_snapshots
 from control_plane.config.stated_fields import stated_fields_of
 from control_plane.config.storage import default_storage
 from control_plane.config.template import Template, mask_problems, read_template
@@ -91,14 +92,15 @@ def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
     """Convert the layers of a command, notebook or shell to the layers of an experiment.
 
     The result has the search of a single trial in the cluster's layer, and the program of a
-    notebook or shell as the entrypoint. The limits of the run are taken out (`find_run_limits`).
-    Fields that the kind of job cannot have are added to the findings.
+    notebook or shell as the entrypoint. The limits of the run and the section `snapshots` are taken
+    out (`find_run_limits`, `find_snapshots`). Fields that the kind of job cannot have are added to
+    the findings.
     """
     findings: list[Finding] = []
     program: list[str] = []
     if kind is JobKind.NOTEBOOK:
         layers, program, findings = _take_idle_settings(layers)
-    layers, wrong = _drop_limits(layers)
+    layers, wrong = _drop_run_fields(layers, kind)
     cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
     if kind is JobKind.NOTEBOOK:
         cluster = {**cluster, "entrypoint": program}
@@ -116,12 +118,17 @@ def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
     )
 
 
-def _drop_limits(layers: Layers) -> tuple[Layers, list[Finding]]:
-    """Return the layers without the limits of the run, and a finding for each invalid limit."""
+def _drop_run_fields(layers: Layers, kind: JobKind) -> tuple[Layers, list[Finding]]:
+    """Return the layers without the fields that only runs have, and a finding for each wrong field.
+
+    The fields are the limits of the run and the section `snapshots`.
+    """
     trees = layers.user, layers.template.tree, layers.cluster
-    (user, below, cluster), _, wrong = take_limits(trees)
+    rest, _, wrong_limits = take_limits(trees)
+    (user, below, cluster), _, wrong = take_snapshots(rest, kind)
     template = replace(layers.template, tree=below)
-    return replace(layers, user=user, template=template, cluster=cluster), wrong
+    layers = replace(layers, user=user, template=template, cluster=cluster)
+    return layers, [*wrong_limits, *wrong]
 
 
 def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding]]:
@@ -355,6 +362,27 @@ def find_run_limits(
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
     _, limits, _ = take_limits((layers.user, layers.template.tree, layers.cluster))
     return limits
+
+
+def find_snapshots(
+    text: str,
+    kind: JobKind,
+    *,
+    template: str | Template | None = None,
+    cluster: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> SnapshotSettings | None:
+    """Return the snapshot settings in the checked configuration of a notebook or shell.
+
+    The arguments are those of `check_config`, which reports invalid fields. Return None for a
+    command, and if the configuration disables snapshots.
+
+    Raises:
+        ConfigInvalid: the text or the template is not readable YAML, or not a map.
+    """
+    layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    _, settings, _ = take_snapshots((layers.user, layers.template.tree, layers.cluster), kind)
+    return settings
 
 
 def _read_template(text: str) -> Template:

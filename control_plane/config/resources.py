@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -21,26 +20,9 @@ from control_plane.config.deadline import deadline_ms
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.eras import scope_of
 from control_plane.config.section import AbsolutePath, Section, refuse, refuse_at
-from control_plane.field_types import COUNT_MAX, CountOrZero, Text
+from control_plane.config.sizes import SizeBytes
+from control_plane.field_types import CountOrZero, Text
 from control_plane.findings import value_text
-
-_SIZE: Final = re.compile(
-    r"(\d{1,15}(?:\.\d{1,9})?|\.\d{1,9})\s*([kmgtp]?)(?:i?b)?\Z", re.IGNORECASE
-)
-_POWERS: Final = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
-
-
-def _parse_size(value: object) -> object:
-    """Convert a text like "1.5 gb" to bytes, rounded down. Return other values unchanged.
-
-    The units are powers of 1024, up to "pb". Raise PydanticCustomError for a text of another form.
-    """
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.match(value.strip())
-    if match is None:
-        refuse(f"must be a number of bytes or a size like '1.5 gb', not {value_text(value)}")
-    return int(float(match[1]) * _POWERS[match[2].lower()])
 
 
 def _parse_device(value: object) -> object:
@@ -166,9 +148,7 @@ class Resources(Section):
     for the pool's instances. The experiment is paused before it costs more. Changed later with
     `experiment set max-cost`.
     """
-    shm_size: Annotated[
-        Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
-    ] = None
+    shm_size: SizeBytes = None
     """The size of /dev/shm in the container: bytes, or a size like `1.5 gb`. Only in containers."""
     agent_label: str = ""
     """The label of the agents that may run trials. If empty, only agents without a label run

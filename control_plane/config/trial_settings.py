@@ -5,7 +5,7 @@ from __future__ import annotations
 from control_plane.actors.era_rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolPreferences
-from control_plane.actors.records import JobKind, TrialSettings
+from control_plane.actors.records import JobKind, SnapshotSettings, TrialSettings
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
@@ -55,6 +55,7 @@ def trial_settings(
     submitted_ms: int,
     kind: JobKind = JobKind.EXPERIMENT,
     limits: RunLimits = NO_LIMITS,
+    snapshots: SnapshotSettings | None = None,
 ) -> TrialSettings:
     """Return the settings that all trials of an experiment share.
 
@@ -67,6 +68,7 @@ def trial_settings(
         kind: the kind of job. Trials of kinds other than EXPERIMENT run only once.
         limits: the limits of a command, notebook or shell. The program of a notebook has its own
             idle settings, so that the agent does not watch an idle notebook.
+        snapshots: how the files of a notebook's or shell's folder are kept. None: they are lost.
 
     Raises:
         ValueError: the deadline is not valid, which a checked configuration rules out.
@@ -91,4 +93,5 @@ def trial_settings(
         discards_lost_metrics=True,
         max_duration_ms=limits.max_duration_ms,
         idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
+        snapshots=snapshots,
     )

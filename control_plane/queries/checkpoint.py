@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from control_plane.access.ownership import OwnedObject
+from control_plane.access.ownership import Action, OwnedObject, check_may_change
+from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.content_revision import content_revision
 from control_plane.actors.metadata_edits import METADATA_EDITS, MetadataEdit, decode_edit
@@ -117,6 +118,23 @@ def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject,
     record, experiment_id = get_checkpoint(services, prefix)
     name = f"checkpoint {record.checkpoint.uuid} of experiment {experiment_id}"
     return find_owned_experiment(services, experiment_id, name)
+
+
+def check_may_read(services: Services, prefix: str, caller: Principal) -> None:
+    """Check that the caller may read the files of the checkpoint with this prefix of the UUID.
+
+    All users may read the checkpoints of experiments. Only the owner and admins may read snapshots
+    of the folder of a notebook or shell.
+
+    Raises:
+        RequestError: forbidden, for another user. not_found, if no checkpoint matches or its trial
+            was deleted; invalid, if several match or `prefix` is not the start of a UUID.
+    """
+    record, experiment_id = get_checkpoint(services, prefix)
+    if record.is_snapshot:
+        state, _ = experiments.get_experiment(services, experiment_id)
+        name = f"the folder of {state.title}"
+        check_may_change(caller, OwnedObject(name, (state.owner,)), Action.READ)
 
 
 def list_trial_checkpoints(

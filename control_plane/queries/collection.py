@@ -157,7 +157,8 @@ def preview_partial_deletion(
 def find_need(services: Services, record: CheckpointRecord) -> str:
     """Return the reason why the checkpoint must not be deleted now, or "" if deleting is allowed.
 
-    The reason is a pin, or a trial that has not ended and continues from the checkpoint.
+    The reason is a pin, or a trial that has not ended and continues from the checkpoint, or whose
+    newest snapshot it is.
     """
     reference = record.checkpoint
     if holders := read_pins(services.table, [reference.uuid])[0].holders_text():
@@ -165,8 +166,9 @@ def find_need(services: Services, record: CheckpointRecord) -> str:
     trial = services.experiments.read_trial(reference.trial_id)
     if trial is None or trial.status.is_final:
         return ""
-    is_latest = trial.checkpoint is not None and trial.checkpoint.uuid == reference.uuid
-    return "its trial has not ended and needs it" if is_latest else ""
+    snapshot = None if trial.snapshot is None else trial.snapshot.checkpoint
+    needed = {one.uuid for one in (trial.checkpoint, snapshot) if one is not None}
+    return "its trial has not ended and needs it" if reference.uuid in needed else ""
 
 
 def _stored_files(files: int) -> int:

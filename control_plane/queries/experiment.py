@@ -25,6 +25,7 @@ from control_plane.agents.spec import parse_stored_config
 from control_plane.config.command import command_values
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.run_limits import RunLimits, limit_values
+from control_plane.config.snapshots import snapshot_values
 from control_plane.config.stated_fields import submitted_values
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import PARTS
@@ -115,6 +116,7 @@ class Experiment(Answer):
     save_trial_latest: int
     code_sha256: str
     forked_from: int | None = None
+    restored_from: int | None = None
     search_method: MethodView | None = None
     run: SingleRun | None = None
     values: dict[str, ListedValue] = {}
@@ -205,13 +207,14 @@ def shown_config(
 ) -> dict[str, Any]:
     """Return the configuration's values as JSON, with secrets masked.
 
-    For a command, notebook or shell, return only the values that these kinds of job use, and the
-    limits of the run. The idle timeout of a notebook is an option of the program.
+    For a command, notebook or shell, return only the values that these kinds of job use, the limits
+    of the run, and the snapshots. The idle timeout of a notebook is an option of the program.
     """
     if kind is JobKind.EXPERIMENT:
         return config.masked_values()
     limits = RunLimits(settings.idle_timeout_ms, settings.max_duration_ms)
-    return {**command_values(config), **limit_values(limits)}
+    snapshots = snapshot_values(kind, settings.snapshots)
+    return {**command_values(config), **limit_values(limits), **snapshots}
 
 
 def submitted_config(
@@ -268,6 +271,7 @@ def experiment_preview(
         **asdict(message.retention),
         code_sha256=message.code_sha256,
         forked_from=message.forked_from,
+        restored_from=message.restored_from,
         config=shown_config(message.kind, config, message.settings),
         submitted_config=submitted_config(
             message.kind, config, message.settings, message.stated_fields
@@ -368,6 +372,7 @@ def _fields(
         **asdict(current.retention),
         "code_sha256": definition.code_sha256,
         "forked_from": definition.forked_from,
+        "restored_from": definition.restored_from,
         "search_method": describe_method(services, state),
     }
 

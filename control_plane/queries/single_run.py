@@ -16,13 +16,22 @@ from detcloud.shared.masking import mask_urls
 PROGRAM_CHARACTERS_MAX = 1_000
 
 
+class RunSnapshot(Answer):
+    """The last snapshot of a notebook's or shell's folder, with the size in the store."""
+
+    uuid: str
+    size_bytes: int
+    saved_ms: int
+
+
 class SingleRun(Answer):
     """The run of a command, notebook or shell.
 
     `program` is the shell command line of a command, cut at 1,000 characters; null for a notebook
     or shell. `agent_id` is null while the run waits for slots. `exit_code` is null unless the
     program ended by itself. `ends_ms` is the time at which a run with slots comes to its
-    `max_duration`; null without slots or limit.
+    `max_duration`; null without slots or limit. `snapshot` is the last snapshot of the folder; null
+    without a snapshot.
     """
 
     trial_id: int
@@ -30,6 +39,7 @@ class SingleRun(Answer):
     agent_id: str | None
     exit_code: int | None
     ends_ms: int | None = None
+    snapshot: RunSnapshot | None = None
 
 
 def read_single_runs(
@@ -74,6 +84,17 @@ def _run_of(
         agent_id=next(iter(agents), trial.final_agent) or None,
         exit_code=trial.exit_code,
         ends_ms=_end_ms(trial),
+        snapshot=_snapshot(trial),
+    )
+
+
+def _snapshot(trial: TrialState) -> RunSnapshot | None:
+    """Return the last snapshot of the folder. None without a snapshot, and for a deleted one."""
+    last = trial.snapshot
+    if last is None or last.is_deleted:
+        return None
+    return RunSnapshot(
+        uuid=last.checkpoint.uuid, size_bytes=last.size_bytes, saved_ms=last.saved_ms
     )
 
 

@@ -4,7 +4,6 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,10 +15,14 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
-from control_plane.actors.records import JobKind, Retention
-from control_plane.checkpoint_stores.registry import store_type
+from control_plane.actors.records import JobKind, Retention, SnapshotSettings
 from control_plane.config.advice import config_warnings
-from control_plane.config.check import check_config, find_run_limits, find_stated_fields
+from control_plane.config.check import (
+    check_config,
+    find_run_limits,
+    find_snapshots,
+    find_stated_fields,
+)
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
@@ -33,7 +36,6 @@ from control_plane.config.trial_settings import (
 )
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.errors import Code, RequestError, invalid
-from control_plane.findings import path_text
 from control_plane.objects.store import model_code_key
 from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.search import SearchPlan
@@ -55,7 +57,9 @@ from control_plane.usecases.placement import (
     process_warnings,
     trial_needs,
 )
+from control_plane.usecases.restored_files import RestoredFiles, find_restored_files
 from control_plane.usecases.run_checks import check_reachable, check_run_limits
+from control_plane.usecases.storage_check import check_storage
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
 
@@ -89,6 +93,10 @@ class Submission:
     kind: JobKind = JobKind.EXPERIMENT
     forked_from: int | None = None
     """The id of the experiment that is forked. None: the experiment is no fork."""
+    restored_from: int | None = None
+    """The id of the notebook or shell with whose files a notebook or shell starts. None: it starts
+    with the model code.
+    """
 
 
 class _Placement(NamedTuple):
@@ -104,6 +112,10 @@ class _Placement(NamedTuple):
     """The fields that the user or the template set. {} for commands, notebooks and shells."""
     limits: RunLimits
     """The limits of a command, notebook or shell. NO_LIMITS for experiments."""
+    snapshots: SnapshotSettings | None
+    """How the files of a notebook or shell are kept. None: they are lost with the run."""
+    restored: RestoredFiles | None
+    """The files of another run with which a notebook or shell starts, or None."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +145,14 @@ def check_submission(
             configuration is too large.
     """
     kind = submission.kind
-    if submission.test_mode and kind is not JobKind.EXPERIMENT:
-        raise invalid("test_mode", f"is for experiments, and this is a {kind}")
-    _check_original(services, submission)
-    config, pools, left_out, stated_fields, limits = _place(services, submission, caller)
-    to = pools[0]
+    _check_kind(services, submission)
+    placement = _place(services, submission, caller)
+    config, pools, restored = placement.config, placement.pools, placement.restored
+    code = restored.code_sha256 if restored else submission.model_code
     plan = _search_plan(services, config)
-    settings = trial_settings(config, to.name, services.now_ms(), kind, limits)
+    settings = trial_settings(
+        config, pools[0].name, services.now_ms(), kind, placement.limits, placement.snapshots
+    )
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -147,16 +160,16 @@ def check_submission(
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
     _check_groups(config)
-    _check_storage(services, config)
+    check_storage(services, config)
     _check_pools(services, pools, config, kind)
     check_reachable(services, pools, kind)
-    _check_model_code(services, submission.model_code)
+    _check_model_code(services, code)
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
         name=config.name or config.description or kind,
         config=config.to_json().decode(),
-        code_sha256=submission.model_code or "",
+        code_sha256=code or "",
         plan=plan,
         settings=settings,
         metric=config.searcher.metric,
@@ -167,7 +180,7 @@ def check_submission(
         job_id=str(uuid.uuid4()),
         test_mode=submission.test_mode,
         retention=config_retention(config),
-        warm_start=find_warm_start(services, config),
+        warm_start=restored.snapshot if restored else find_warm_start(services, config),
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms, kind),
@@ -180,11 +193,12 @@ def check_submission(
         has_growing_id_blocks=True,
         has_values_row=kind is JobKind.EXPERIMENT,
         forked_from=submission.forked_from,
-        stated_fields=stated_fields,
+        stated_fields=placement.stated_fields,
+        restored_from=submission.restored_from,
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
-    return CheckedSubmission(config, message, (*left_out, *warnings))
+    return CheckedSubmission(config, message, (*placement.warnings, *warnings))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
@@ -262,14 +276,16 @@ def _find_warnings(
     )
 
 
-def _check_original(services: Services, submission: Submission) -> None:
-    """Check that the forked experiment exists. A submission that is no fork passes.
+def _check_kind(services: Services, submission: Submission) -> None:
+    """Check that only experiments are test runs or forks, and that the forked experiment exists.
 
     Raises:
-        RequestError: invalid, if either job is no experiment, or the forked experiment does not
-            exist or was deleted.
+        RequestError: invalid, if a test run, fork or forked job is no experiment, or the forked
+            experiment does not exist or was deleted.
     """
     original_id = submission.forked_from
+    if submission.test_mode and submission.kind is not JobKind.EXPERIMENT:
+        raise invalid("test_mode", f"is for experiments, and this is a {submission.kind}")
     if original_id is None:
         return
     if submission.kind is not JobKind.EXPERIMENT:
@@ -317,18 +333,30 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
         **rules.config_layer(submission.kind),
     }
     config = check_over(defaults) if defaults else config
-    limits = NO_LIMITS
+    limits, snapshots = NO_LIMITS, None
     if submission.kind is not JobKind.EXPERIMENT:
         limits = find_run_limits(
             submission.config, template=template, cluster=defaults, overrides=submission.overrides
         )
         check_run_limits(rules, submission.kind, limits)
+        snapshots = find_snapshots(
+            submission.config,
+            submission.kind,
+            template=template,
+            cluster=defaults,
+            overrides=submission.overrides,
+        )
     stated_fields: Mapping[str, object] = {}
     if submission.kind is JobKind.EXPERIMENT:
         stated_fields = find_stated_fields(
             submission.config, template, submission.overrides, config.era
         )
-    return _Placement(config, pools, left_out, stated_fields, limits)
+    restored = find_restored_files(
+        services, submission.restored_from, submission.kind, config, caller
+    )
+    if restored is not None and snapshots is not None:
+        snapshots = replace(snapshots, is_restored=True)
+    return _Placement(config, pools, left_out, stated_fields, limits, snapshots, restored)
 
 
 def _find_template(
@@ -395,17 +423,6 @@ def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
     return config.search_plan()
 
 
-def _is_installed(module: str) -> bool:
-    """Return whether a module exists, without importing the module.
-
-    A parent package is imported. Return False also if a parent package does not exist.
-    """
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def _check_model_code(services: Services, model_code: str | None) -> None:
     """Check that model code with this digest is stored. None passes.
 
@@ -447,31 +464,3 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
         f" stored, and {STORED_BYTES_MAX:,} at most are stored",
         "store long constants in a file with the model code",
     )
-
-
-def _check_storage(services: Services, config: ExperimentConfig) -> None:
-    """Check that trials and cluster can use the configured checkpoint store.
-
-    A configuration without a store passes, because the cluster's own store is used. No request is
-    sent to the store.
-
-    Raises:
-        RequestError: invalid, if a package is missing, the cluster must not call the store's
-            endpoint, or the cluster cannot issue credentials for the store.
-    """
-    options = config.checkpoint_storage
-    if options.type is None:
-        return
-    spec = store_type(options.type)
-    package = spec.required_package
-    if package is not None and not _is_installed(package.module):
-        text = f"{spec.name} needs a package that is not installed on this cluster"
-        hint = f"pip install '{package.requirement}' there"
-        raise invalid("checkpoint_storage.type", text, hint)
-    if problem := services.endpoints(options):
-        path = path_text(("checkpoint_storage", *problem.loc))
-        raise invalid(path, problem.message, problem.hint)
-    if services.credential_issuer is None:
-        return
-    if problem := spec.find_credential_problem(options):
-        raise invalid(path_text(("checkpoint_storage", *problem.loc)), problem.message)

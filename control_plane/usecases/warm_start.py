@@ -38,14 +38,14 @@ def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointR
         )
     else:
         return None
-    _check_store(services, config, record, field)
+    check_store(services, config, record.checkpoint, field)
     return record.checkpoint
 
 
 def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
     """Return the trial's complete checkpoint with the most steps; of several, the newest.
 
-    Checkpoints that users uploaded do not count.
+    Checkpoints that users uploaded and snapshots of folders do not count.
 
     Raises:
         RequestError: invalid, if the trial or a complete checkpoint does not exist.
@@ -58,7 +58,8 @@ def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
     complete = [
         record
         for record in records
-        if record.state is CheckpointState.COMPLETED and not record.uploaded_by
+        if record.state is CheckpointState.COMPLETED
+        and not (record.uploaded_by or record.is_snapshot)
     ]
     if not complete:
         raise invalid(_TRIAL, f"trial {trial_id} has no complete checkpoint to start from")
@@ -70,13 +71,17 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
 
     Raises:
         RequestError: invalid, if no or several checkpoints have the prefix, or the checkpoint is
-            damaged or deleted, also in part.
+            damaged or deleted, also in part. invalid also for a snapshot of a folder, which only
+            its owner may read.
     """
     try:
         record, _ = checkpoints.get_checkpoint(services, prefix)
     except RequestError as error:
         text = error.details[0].message if error.details else error.message
         raise invalid(_CHECKPOINT, text) from None
+    if record.is_snapshot:
+        text = f"checkpoint {record.checkpoint.uuid} has the files of a notebook or shell"
+        raise invalid(_CHECKPOINT, text, "start another one with `--from`")
     if record.state is CheckpointState.DAMAGED:
         text = f"checkpoint {record.checkpoint.uuid} is damaged: {record.damage}"
         raise invalid(_CHECKPOINT, text, "choose another checkpoint of its trial")
@@ -86,8 +91,8 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
     return record
 
 
-def _check_store(
-    services: Services, config: ExperimentConfig, record: CheckpointRecord, field: str
+def check_store(
+    services: Services, config: ExperimentConfig, checkpoint: CheckpointRef, field: str
 ) -> None:
     """Check that the checkpoint is in the experiment's own store, the only store that trials read.
 
@@ -95,13 +100,13 @@ def _check_store(
         RequestError: invalid, naming the configuration's `field`, if the stores differ; not_found,
             if the checkpoint's trial or experiment was deleted.
     """
-    trial = trials.get_trial(services, record.checkpoint.trial_id)
+    trial = trials.get_trial(services, checkpoint.trial_id)
     _, definition = experiments.get_experiment(services, trial.experiment_id)
     source_store = _store_name(parse_stored_config(definition), services.checkpoints)
     own_store = _store_name(config, services.checkpoints)
     if source_store != own_store:
         text = (
-            f"checkpoint {record.checkpoint.uuid} is in the store {source_store}, but "
+            f"checkpoint {checkpoint.uuid} is in the store {source_store}, but "
             f"this experiment's store is {own_store}"
         )
         raise invalid(field, text, "use the same checkpoint_storage for both")

@@ -72,7 +72,7 @@ def test_every_function_starts_in_the_layout_of_lambda(tmp_path: Path) -> None:
     assert answers["python"].startswith("3.13.")
     assert not answers["writes"]
     # The packages that trials get with the agent's code.
-    assert answers["bundles"] == ["gpu", "s3"]
+    assert answers["bundles"] == ["detignore", "gpu", "s3"]
 
 
 def test_archive_describes_every_service_that_functions_call() -> None:

@@ -62,6 +62,8 @@ class Definition:
     project: str = UNCATEGORIZED
     forked_from: int | None = None
     """The id of the experiment that was forked. None: the experiment is no fork."""
+    restored_from: int | None = None
+    """The id of the notebook or shell with whose files the run starts. None: no such run."""
     stated_fields: Mapping[str, object] = field(default_factory=dict)
     """The fields of the configuration that the user or the template set (config/stated_fields.py).
     Empty: not known, for experiments of older releases and for very large configurations.

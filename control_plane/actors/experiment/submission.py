@@ -90,4 +90,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         project=message.project,
         forked_from=message.forked_from,
         stated_fields=message.stated_fields,
+        restored_from=message.restored_from,
     )

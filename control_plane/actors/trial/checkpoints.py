@@ -95,6 +95,8 @@ class CheckpointRecord:
     """The reported damage of a checkpoint that is DAMAGED, or was when it was deleted. Else ""."""
     deleted_patterns: tuple[str, ...] = ()
     """The patterns of files that a user deleted (detcloud/shared/file_patterns.py)."""
+    is_snapshot: bool = False
+    """Whether the checkpoint is a snapshot of a notebook's or shell's folder (snapshots.py)."""
 
 
 def damaged_record(name: str, cause: str) -> CheckpointRecord:
@@ -161,7 +163,7 @@ def record_checkpoint(
     before = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
     if before is not None and (before.state is not CheckpointState.COMPLETED or before.uploaded_by):
         return state
-    if before is None and not _claim_checkpoint(state, checkpoint, context):
+    if before is None and not claim_checkpoint(state, checkpoint, context):
         context.add_reason(f"checkpoint {checkpoint.uuid} is another trial's; not recorded")
         return state
     metric = message.metric
@@ -188,7 +190,7 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
     checkpoint = message.checkpoint
     name = CHECKPOINT_PARTS + checkpoint.uuid
     record = context.part(name, CheckpointRecord)
-    if record is None and _claim_checkpoint(state, checkpoint, context):
+    if record is None and claim_checkpoint(state, checkpoint, context):
         record = CheckpointRecord(
             checkpoint,
             message.size_bytes,
@@ -241,17 +243,20 @@ def mark_deleting(
 ) -> TrialState:
     """Mark checkpoints as DELETING, and write a row in `collections` for each removal of files.
 
-    Pinned checkpoints, unknown checkpoints and the latest checkpoint of a trial that has not ended
-    are skipped. The reply is the tuple of the UUIDs that are DELETING now, earlier requests
-    included. If the latest checkpoint of an ended trial is DELETING, `message.fallback_uuid`
-    becomes the latest.
+    Pinned checkpoints, unknown checkpoints, and the latest checkpoint and snapshot of a trial that
+    has not ended are skipped. The reply is the tuple of the UUIDs that are DELETING now, earlier
+    requests included. If the latest checkpoint of an ended trial is DELETING,
+    `message.fallback_uuid` becomes the latest.
     """
     deleting = tuple(
         uuid
         for uuid in message.uuids
-        if _mark_one_deleting(state, uuid, message.deletes_experiment, context)
+        if mark_one_deleting(state, uuid, message.deletes_experiment, context)
     )
     context.reply = deleting
+    snapshot = state.snapshot
+    if snapshot is not None and snapshot.checkpoint.uuid in deleting:
+        state = evolve(state, snapshot=dataclasses.replace(snapshot, is_deleted=True))
     return _replace_latest(state, deleting, message.fallback_uuid, context)
 
 
@@ -261,14 +266,18 @@ def mark_deleted(
     """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of
     files.
 
-    Unknown checkpoints and other states are skipped. The state of the trial does not change.
+    The record of a snapshot and the claim of its UUID are removed instead: a notebook saves
+    hundreds of snapshots. Unknown checkpoints and other states are skipped. The state of the trial
+    does not change.
     """
     for uuid in message.uuids:
         name = CHECKPOINT_PARTS + uuid
         record = context.part(name, CheckpointRecord)
         if record is not None and record.state is CheckpointState.DELETING:
             deleted = dataclasses.replace(record, state=CheckpointState.DELETED)
-            context.write_part(name, deleted)
+            context.write_part(name, None if record.is_snapshot else deleted)
+            if record.is_snapshot:
+                context.write_row(CHECKPOINTS, uuid, None)
             context.write_row(COLLECTIONS, removal_sort_key(state.experiment_id, uuid), None)
     return state
 
@@ -340,7 +349,7 @@ def _replace_latest(
     return evolve(state, checkpoint=record.checkpoint if record and is_complete else None)
 
 
-def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
+def claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
     """Claim a checkpoint's UUID for this trial. Return whether the checkpoint belongs to this
     trial.
 
@@ -357,7 +366,7 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
     return True
 
 
-def _mark_one_deleting(
+def mark_one_deleting(
     state: TrialState, uuid: str, deletes_experiment: bool, context: StepContext
 ) -> bool:
     """Mark a checkpoint as DELETING, and request the removal of the files, unless the checkpoint
@@ -387,14 +396,16 @@ def _request_removal(
     deleted.
 
     Return whether the removal was requested. Return False, without a write, if a pin holds the
-    checkpoint, or if it is the latest checkpoint of a trial that has not ended. The commit fails if
-    the pin row changes meanwhile.
+    checkpoint, or if it is the latest checkpoint or snapshot of a trial that has not ended. The
+    commit fails if the pin row changes meanwhile.
 
     Args:
         deletes_experiment: whether the trial's experiment is deleted, so that its pin does not
             count.
     """
-    if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
+    snapshot = None if state.snapshot is None else state.snapshot.checkpoint
+    needed = {one.uuid for one in (state.checkpoint, snapshot) if one is not None}
+    if not state.status.is_final and uuid in needed:
         return False
     row = context.row(PINS, uuid)
     if decode_pin(row.body).is_held(state.experiment_id if deletes_experiment else 0):

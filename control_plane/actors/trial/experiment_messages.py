@@ -148,14 +148,15 @@ def _assign_length(state: TrialState, units: int) -> TrialState:
 
 
 def delete_trial(state: TrialState) -> TrialState:
-    """Mark an ended trial as deleted, and drop the hyperparameters, the checkpoint and the message.
+    """Mark an ended trial as deleted, and drop the hyperparameters, the checkpoint, the snapshot
+    and the message.
 
     Only the head remains. The parts and rows are deleted by the collector. A trial that has not
     ended stays unchanged.
     """
     if not state.status.is_final:
         return state
-    return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
+    return evolve(state, deleted=True, hparams={}, checkpoint=None, snapshot=None, message="")
 
 
 def follow_experiment(

@@ -49,14 +49,27 @@ def end_single_run(
         return end_trial(state, Status.COMPLETED, None, context)
     if is_loss:
         state = record_loss(state, allocation, message, context)
-        return end_with_error(state, f"lost: {gang.exit_cause(message)}; {_ADVICE}", context)
+        text = f"lost: {gang.exit_cause(message)}; {_advice(state)}"
+        return end_with_error(state, text, context)
     if allocation.desired_state is not DesiredState.RUN:
         # Users cannot pause this kind of experiment, so the cost limit has paused the experiment.
         is_paused = state.experiment_status is Status.PAUSED
         reason = "it has come to its max_cost" if is_paused else allocation.desired_state_reason
-        return end_with_error(state, f"stopped: {reason}; {_ADVICE}", context)
+        return end_with_error(state, f"stopped: {reason}; {_advice(state)}", context)
     text = message.message or f"the program failed ({message.reason})"
     return end_with_error(state, text, context)
+
+
+def _advice(state: TrialState) -> str:
+    """Return the advice to start another run, with the files of this run if a snapshot exists."""
+    settings, snapshot = state.settings.snapshots, state.snapshot
+    if settings is None:
+        return _ADVICE
+    has_own = snapshot is not None and not snapshot.is_deleted
+    if not has_own and not settings.is_restored:
+        return _ADVICE
+    command = f"detcloud {settings.kind} start --from {state.experiment_id}"
+    return f"start it again with its files: {command}"
 
 
 def _limit_text(allocation: Allocation, message: AllocationExited) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from control_plane.actors.messages.trial import AllocationExited
-from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.actors.records import CheckpointRef, Place, Snapshot, Status, TrialSettings
 from control_plane.actors.replacement import Replacement
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
@@ -283,6 +283,8 @@ class TrialState:
     """The replacement of a run that lost its slots, until the first step of a later run, or None
     (replacement_tracking.py).
     """
+    snapshot: Snapshot | None = None
+    """The newest snapshot of a notebook's or shell's folder, or None (snapshots.py)."""
 
     @property
     def has_reached_length(self) -> bool:

@@ -19,6 +19,7 @@ from control_plane.actors.step import StepContext
 from control_plane.actors.trial.allocation import set_exit_deadline
 from control_plane.actors.trial.checkpoints import record_checkpoint, update_checkpoint_metric
 from control_plane.actors.trial.lost_work import add_validation
+from control_plane.actors.trial.snapshots import is_snapshot, record_snapshot
 from control_plane.actors.trial.state import Allocation, AllocationState, TrialState
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ENDLESS
@@ -55,6 +56,8 @@ def apply_training_report(
             return _apply_length_reached(state, message, context)
         case CheckpointReported():
             set_exit_deadline(state, allocation, context)
+            if is_snapshot(state, message):
+                return record_snapshot(state, message, context)
             return record_checkpoint(state, message, context)
 
 

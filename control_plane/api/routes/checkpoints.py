@@ -231,14 +231,16 @@ def unpin(
 @router.get("/checkpoints/{uuid}/files")
 @require_role(*USER_ROLES)
 def list_files(
-    uuid: Prefix, services: ServicesParameter, page: PageParameters
+    uuid: Prefix, caller: Caller, services: ServicesParameter, page: PageParameters
 ) -> Page[CheckpointFile]:
     """List the files of a checkpoint by path, each with a URL for the download.
 
-    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if the manifest is damaged, or the cluster may not call the
+    Errors: `forbidden` for a snapshot of another user's notebook or shell. `not_found` or `invalid`
+    unless `uuid` is the start of exactly one UUID. `not_found` if the files were deleted.
+    `conflict` if the manifest is damaged, or the cluster may not call the
     store. `invalid` for a cursor of another list. `unavailable` if the store does not answer.
     """
+    checkpoints.check_may_read(services, uuid, caller)
     folder = checkpoint_folder(services, uuid)
 
     def to_item(_: int, file: StoredFile) -> CheckpointFile:
@@ -250,13 +252,15 @@ def list_files(
 
 @router.get("/checkpoints/{uuid}/storage")
 @require_role(*USER_ROLES)
-def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
+def locate(uuid: Prefix, caller: Caller, services: ServicesParameter) -> CheckpointPlace:
     """Return the folder and the store of a checkpoint, for callers with credentials for the store.
 
-    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if only the cluster can reach the store, if the cluster may
+    Errors: `forbidden` for a snapshot of another user's notebook or shell. `not_found` or `invalid`
+    unless `uuid` is the start of exactly one UUID. `not_found` if the files were deleted.
+    `conflict` if only the cluster can reach the store, if the cluster may
     not call the store, or if the recorded folder is wrong.
     """
+    checkpoints.check_may_read(services, uuid, caller)
     return locate_checkpoint(services, uuid)
 
 

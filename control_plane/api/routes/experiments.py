@@ -91,6 +91,7 @@ class CreateBody(RequestBody):
     validate_only: bool = False
     kind: Annotated[JobKind, Field(strict=False)] = JobKind.EXPERIMENT
     forked_from: Annotated[int, Field(ge=1, le=10**12 - 1)] | None = None
+    restored_from: Annotated[int, Field(ge=1, le=10**12 - 1)] | None = None
 
 
 class ContinueBody(RequestBody):
@@ -129,12 +130,14 @@ def create(
     The caller becomes the owner. With `validate_only`, nothing is created, and `model_code` may be
     omitted. The status is then 200 instead of 201, and the answer is the experiment that would be
     created, with the id null. `forked_from` is the id of the experiment that is forked, and makes
-    both a family. Errors: `invalid` for problems of the configuration, for a missing template,
-    model code or forked experiment, and for pools that cannot run the experiment. `conflict` if the
+    both a family. `restored_from` is the id of a notebook or shell: a notebook or shell starts with
+    its last snapshot of files, and `model_code` is ignored. Errors: `invalid` for problems of the
+    configuration, for a missing template, model code, forked experiment or snapshot, and for pools
+    that cannot run the experiment. `forbidden` for the files of another user. `conflict` if the
     checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is too
     large to store. `unavailable` if too many experiments are created at the same time.
     """
-    if body.model_code is None and not body.validate_only:
+    if body.model_code is None and body.restored_from is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
     submission = Submission(
         config=body.config,
@@ -145,6 +148,7 @@ def create(
         test_mode=body.test_mode,
         kind=body.kind,
         forked_from=body.forked_from,
+        restored_from=body.restored_from,
     )
     checked = check_submission(services, submission, caller)
     if body.validate_only:

@@ -61,7 +61,7 @@ def create_command(
     return _create(client, COMMAND, text, [*changes, *overrides], template, code)
 
 
-def create_interactive(
+def create_interactive(  # noqa: PLR0913 - the options of a submission.
     client: Client,
     kind: str,
     *,
@@ -71,6 +71,7 @@ def create_interactive(
     overrides: Sequence[str] = (),
     template: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    restored_from: int | None = None,
 ) -> Command:
     """Submit a notebook (JupyterLab) or a shell on a machine of the cluster, and return the handle.
 
@@ -82,12 +83,20 @@ def create_interactive(
         overrides: changes of the configuration as `a.b=value`, with values in YAML.
         template: the name of a template that supplies missing settings.
         on_progress: called during the upload with the bytes sent and the total bytes.
+        restored_from: the id of a notebook or shell whose last snapshot of files is restored. Then
+            `context` and `includes` must be empty.
 
     Raises:
-        DetcloudError: a file cannot be read or packed.
-        ApiError: the cluster refuses the configuration.
+        DetcloudError: a file cannot be read or packed, or files are combined with `restored_from`.
+        ApiError: the cluster refuses the configuration, or has no snapshot.
     """
     text = read_config_text({} if config is None else config)
+    if restored_from is not None:
+        if context is not None or includes:
+            raise DetcloudError(
+                f"the files of {restored_from} are restored, so that no other files can be uploaded"
+            )
+        return _create(client, kind, text, overrides, template, None, restored_from)
     code = client.upload_model_code(context, includes=includes, on_progress=on_progress)
     return _create(client, kind, text, overrides, template, code)
 
@@ -119,15 +128,18 @@ def _create(
     config: str,
     overrides: Sequence[str],
     template: str | None,
-    code: str,
+    code: str | None,
+    restored_from: int | None = None,
 ) -> Command:
-    body = {
+    body: dict[str, object] = {
         "kind": kind,
         "config": config,
         "template": template,
         "overrides": list(overrides),
         "model_code": code,
     }
+    if restored_from is not None:
+        body["restored_from"] = restored_from
     return Command(client, client.post("/experiments", body))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detcloud.client.upload_filter import FILE_NAME, upload_filter
+from detcloud.client.upload_filter import upload_filter
+from detcloud.shared.detignore import FILE_NAME
 from detcloud.shared.folder_sync.synced_names import SyncedNames
 
 

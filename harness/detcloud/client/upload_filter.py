@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from detcloud.shared.errors import DetcloudError, LeftOutWarning
+from detcloud.shared.detignore import FILE_NAME, read_patterns
+from detcloud.shared.errors import LeftOutWarning
 
-FILE_NAME = ".detignore"
 # Files that no training code reads: caches, Git's data, settings of editors.
 QUIETLY_IGNORED = (
     f"/{FILE_NAME}",
@@ -31,8 +30,6 @@ NOTED_IGNORED = (
 ALWAYS_IGNORED = QUIETLY_IGNORED + NOTED_IGNORED
 NAMES_SHOWN = 5
 
-_CHARACTER_CLASS = re.compile(r"\[:\w+:\]")
-
 
 class UploadFilter:
     """A function that decides which files of a model folder are uploaded, as `keep` of
@@ -50,7 +47,7 @@ class UploadFilter:
         """The names that NOTED_IGNORED excluded so far, in the order of the calls."""
         self._quiet = GitIgnoreSpec.from_lines(QUIETLY_IGNORED)
         self._noted = GitIgnoreSpec.from_lines(NOTED_IGNORED)
-        self._chosen = _read_patterns(model_dir / FILE_NAME)
+        self._chosen = read_patterns(model_dir / FILE_NAME)
 
     def __call__(self, name: str) -> bool:
         """Return whether to upload the path `name`, which ends with `/` for a folder.
@@ -98,48 +95,3 @@ class UploadFilter:
 def upload_filter(model_dir: Path) -> UploadFilter:
     """Return the UploadFilter of a folder. Raises DetcloudError if `.detignore` is invalid."""
     return UploadFilter(model_dir)
-
-
-def _read_patterns(path: Path) -> GitIgnoreSpec:
-    lines = _detignore_lines(path)
-    for number, line in enumerate(lines, 1):
-        _check_pattern(path, number, line)
-    with warnings.catch_warnings():
-        # Python warns of `[` within a character class. The syntax is Git's: ignore the warning.
-        warnings.simplefilter("ignore", FutureWarning)
-        return GitIgnoreSpec.from_lines(lines)
-
-
-def _check_pattern(path: Path, number: int, line: str) -> None:
-    """Raise a DetcloudError that names the file and line number if `line` is not a pattern.
-
-    Valid are the patterns of .gitignore, comments and blank lines. Refused are also character
-    classes such as [:alpha:].
-    """
-    reason = None
-    if _CHARACTER_CLASS.search(line) and not line.startswith("#"):
-        reason = "classes such as [:alpha:] are not supported; write a range such as [a-zA-Z]"
-    else:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                GitIgnoreSpec.from_lines([line])
-        except (ValueError, re.error) as error:
-            reason = f"{error}; expected a pattern of .gitignore, such as data/ or *.pt"
-    if reason is not None:
-        raise DetcloudError(f"{path}:{number}: {line!r} is not a pattern: {reason}")
-
-
-def _detignore_lines(path: Path) -> list[str]:
-    try:
-        # Editors of Windows write a byte order mark, which Git skips, too.
-        text = path.read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise DetcloudError(f"{path} could not be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DetcloudError(
-            f"{path} could not be read: byte {error.start} is not UTF-8; save the file as UTF-8"
-        ) from None
-    return text.split("\n")

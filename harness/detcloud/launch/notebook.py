@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import FrameType
 
+from detcloud.launch.kept_folder import serve_kept
 from detcloud.launch.location import ADDRESS, report_location, write_location
 from detcloud.shared.parent_death import end_with_parent
 
@@ -32,9 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run JupyterLab until the server ends or is stopped, and return the exit code.
 
     Write the location file with address and token, and report its place after the server listens.
-    Return 128 + n after signal n, and 127 without an installed JupyterLab. `arguments` defaults to
-    the command line; invalid arguments exit with 2. Raises OSError if the server cannot be started
-    or the file cannot be written, and DetcloudError if the report fails.
+    The files of the working directory are restored and saved as `serve_kept` does. Return 128 + n
+    after signal n, and 127 without an installed JupyterLab. `arguments` defaults to the command
+    line; invalid arguments exit with 2. Raises OSError if the server cannot be started or the file
+    cannot be written, and DetcloudError if the report fails.
     """
     parser = argparse.ArgumentParser(prog="python -m detcloud.launch.notebook")
     parser.add_argument("--idle-timeout", type=int, metavar="SECONDS")
@@ -48,8 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return MISSING
+    return serve_kept(lambda: _serve(options.idle_timeout, options.idle_type))
+
+
+def _serve(idle_seconds: int | None, idle_type: str) -> int:
+    """Run JupyterLab until the server ends or is stopped, and return the exit code.
+
+    Raises OSError if the server cannot be started or the location file cannot be written, and
+    DetcloudError if the report fails.
+    """
     port, token = _find_free_port(), secrets.token_urlsafe(32)
-    server = _start_server(server_options(port, options.idle_timeout, options.idle_type), token)
+    server = _start_server(server_options(port, idle_seconds, idle_type), token)
     write_location(KIND, url=f"http://{ADDRESS}:{port}/lab?token={token}")
     if _is_listening(server, port):
         report_location(KIND, port)

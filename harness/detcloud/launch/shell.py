@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcloud.launch.greetings import GreetedConnection, Lobby
+from detcloud.launch.kept_folder import serve_kept
 from detcloud.launch.location import ADDRESS, report_location, write_location
 from detcloud.shared.parent_death import end_with_parent
 from detcloud.shared.shell_frames import (
@@ -57,11 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Accept connections until a signal ends the program. Return 2 if arguments are given.
 
     Listen on a free port of this machine, write the location file with port and token, and report
-    the file's place. Raises OSError or DetcloudError if either cannot be written.
+    the file's place. The files of the working directory are restored and saved as `serve_kept`
+    does. Raises OSError or DetcloudError if the location file or a report cannot be written.
     """
     if arguments if arguments is not None else sys.argv[1:]:
         print("usage: python -m detcloud.launch.shell", file=sys.stderr)
         return 2
+    return serve_kept(_serve)
+
+
+def _serve() -> int:
+    """Listen, report the place, and accept connections. Never return.
+
+    Raises OSError or DetcloudError if the location file or the report cannot be written.
+    """
     token = secrets.token_urlsafe(32)
     with socket.create_server((ADDRESS, 0)) as listener:
         port: int = listener.getsockname()[1]

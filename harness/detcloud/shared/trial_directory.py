@@ -115,6 +115,8 @@ class TrialSpec:
     metadata: dict[str, Any] = field(default_factory=dict)
     # Whether the cluster wants a report of the run's first step.
     replaces_run: bool = False
+    # The settings of the snapshots of a notebook's or shell's folder. None: no snapshots.
+    snapshots: dict[str, Any] | None = None
 
     @property
     def is_debugged(self) -> bool:
@@ -157,6 +159,8 @@ class Directives:
     """`length` in the configuration's unit. None if the cluster does not send it."""
     length_unit: str = BATCHES
     """BATCHES, or EPOCHS if only the trial knows the number of batches in an epoch."""
+    stop: Preemption | None = None
+    """The stop of this run, or None. A notice of the machine's end is no stop."""
 
 
 class DirectivesFile:
@@ -355,7 +359,7 @@ def _parse_spec(document: object, place: str) -> TrialSpec:
 
 
 def _parse_directives(document: object, place: str) -> Directives:
-    directives = parse_record(Directives, document, place, preempt=Preemption)
+    directives = parse_record(Directives, document, place, preempt=Preemption, stop=Preemption)
     if directives.length_unit not in (BATCHES, EPOCHS):
         raise DetcloudError(
             f"{place}: length_unit is {directives.length_unit!r}, not {BATCHES} or {EPOCHS}"

@@ -175,7 +175,7 @@ def test_command_shows_agent_and_exit_code(cluster: Cluster) -> None:
     create(cluster)
     [trial] = cluster.get("/experiments/2/trials").json["items"]
     known = {"trial_id": trial["id"], "program": "echo hello"}
-    waiting = {**known, "agent_id": None, "exit_code": None, "ends_ms": None}
+    waiting = {**known, "agent_id": None, "exit_code": None, "ends_ms": None, "snapshot": None}
     assert cluster.get("/experiments/2").json["run"] == waiting
     agent = Agent(cluster)
     [allocation] = agent.take_work()

@@ -69,6 +69,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "save_trial_latest": 1,
         "code_sha256": cluster.store_code(),
         "forked_from": None,
+        "restored_from": None,
         "search_method": None,
         "continuable": True,
         "run": None,

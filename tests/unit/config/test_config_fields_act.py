@@ -168,7 +168,9 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
     """Return the effects of a configuration by part, as text."""
     settings = trial_settings(config, "pool", 1_000)
     stored = config.to_json().decode()
-    definition = SimpleNamespace(config=stored, test_mode=False, warm_start=None)
+    definition = SimpleNamespace(
+        config=stored, test_mode=False, warm_start=None, restored_from=None
+    )
     searcher = config.searcher
     experiment = SimpleNamespace(
         experiment_id=1,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
-from detcloud.agent.allocation.directive_merge import merge_notice
+from detcloud.agent.allocation.directive_merge import merge_notice, merge_stop
 from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
@@ -477,7 +477,7 @@ class Allocation:
         if int(self._directives.get("revision", -1)) < 0:
             return
         self._directives_unwritten = True
-        merged = merge_notice(merge_notice(self._directives, self._stop), self._notice)
+        merged = merge_notice(merge_stop(self._directives, self._stop), self._notice)
         self.directory.write_directives(merged)
         self._directives_unwritten = False
 

@@ -105,7 +105,7 @@ def add_dev_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="open the folder in VS Code instead of a terminal, and print its command",
     )
-    parser.set_defaults(program=[], mounts=[], workspace=None, includes=[])
+    parser.set_defaults(program=[], mounts=[], workspace=None, includes=[], restored_from=None)
 
 
 def run_dev(arguments: Namespace) -> int:

@@ -7,7 +7,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from detcloud.cli.commands.lost_runs import show_with_restarts
 from detcloud.cli.commands.places import (
+    add_restore_option,
     check_start,
     create_interactive_run,
     has_ended,
@@ -34,6 +36,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     `--no-browser`. `--preview` of Determined ends with a usage error.
     """
     add_creation_options(parser)
+    add_restore_option(parser)
     _add_browser_option(parser)
     add_replaced_option(
         parser,
@@ -53,7 +56,8 @@ def start_notebook(arguments: Namespace) -> int:
     and open no browser.
 
     The address of JupyterLab on another machine leads through a tunnel. The command then runs until
-    Ctrl-C or the end of the tunnel.
+    Ctrl-C or the end of the tunnel. If the machine is lost meanwhile, another notebook starts with
+    the files.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
@@ -61,15 +65,19 @@ def start_notebook(arguments: Namespace) -> int:
             refuses a tunnel, or a request failed.
     """
     notebook = create_interactive_run(NOTEBOOK, arguments)
-    return show_new_run(
-        notebook,
-        NOTEBOOK,
-        lambda: _open(notebook, arguments),
-        arguments,
-        state="is starting",
-        reopen=_reopen_text(notebook),
-        check_start=lambda: check_start(notebook, NOTEBOOK),
-    )
+
+    def show(notebook: Command) -> int:
+        return show_new_run(
+            notebook,
+            NOTEBOOK,
+            lambda: _open(notebook, arguments),
+            arguments,
+            state="is starting",
+            reopen=_reopen_text(notebook),
+            check_start=lambda: check_start(notebook, NOTEBOOK),
+        )
+
+    return show_with_restarts(notebook, NOTEBOOK, show, arguments)
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:

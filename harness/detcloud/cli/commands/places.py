@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.commands.start_progress import StartProgress
+from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.state_sentences import state_sentence
@@ -28,6 +29,7 @@ from detcloud.client import Client, Trial
 from detcloud.client.command import Command, create_interactive
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 from detcloud.shared.tunnel.services import LOCATION_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ POLLING_SECONDS = 0.5
 # A free slot is assigned within a second, so a run that has no slot after these polls is queued.
 QUEUED_POLLS = 8
 STARTING_POLLS = 120
+# Longer than the grace period of a stop.
+STOPPING_POLLS = 60
 
 
 def create_interactive_run(kind: str, arguments: Namespace) -> Command:
@@ -56,9 +60,44 @@ def create_interactive_run(kind: str, arguments: Namespace) -> Command:
             or a request failed.
         KeyboardInterrupt: after a hint on stderr, because the run may have been created.
     """
-    overrides = overrides_of(arguments)
+    overrides, source = overrides_of(arguments), arguments.restored_from
+    if source is not None and (arguments.context is not None or arguments.includes):
+        raise DetcloudError("--from restores files, and cannot be combined with --context")
     client = connect(arguments, start=True)
-    return create_run(partial(create_interactive, client, kind), kind, overrides, arguments)
+    if source is not None:
+        _await_last_snapshot(client, source)
+    create = partial(create_interactive, client, kind, restored_from=source)
+    return create_run(create, kind, overrides, arguments)
+
+
+def _await_last_snapshot(client: Client, source: int) -> None:
+    """Wait until a stopping run has ended, because the last snapshot is saved at the end.
+
+    The wait has a limit of STOPPING_POLLS. An unknown run is ignored: the submission refuses it.
+
+    Raises:
+        DetcloudError: a request failed.
+    """
+    try:
+        run = client.experiment(source)
+    except ApiError:
+        return
+    for _ in range(STOPPING_POLLS):
+        if not run.state.startswith("STOPPING_"):
+            return
+        time.sleep(POLLING_SECONDS)
+        run.refresh()
+
+
+def add_restore_option(parser: ArgumentParser) -> None:
+    """Add the option `--from ID`, stored as the integer `restored_from`."""
+    parser.add_argument(
+        "--from",
+        dest="restored_from",
+        type=parse_id,
+        metavar="ID",
+        help="start with the files of this notebook or shell, as last saved",
+    )
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:

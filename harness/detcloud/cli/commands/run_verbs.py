@@ -23,10 +23,11 @@ from detcloud.cli.framework.options import (
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.conditions import CONDITION
 from detcloud.cli.rendering.output import add_output_options, print_items, print_note, print_value
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.state_sentences import state_sentence
-from detcloud.cli.rendering.table import field_column, time_column
+from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client.command import Command, read_command
+from detcloud.client.command import COMMAND, Command, read_command
 from detcloud.client.experiment_list import SORT_FIELDS
 from detcloud.shared.errors import DetcloudError
 
@@ -42,6 +43,18 @@ COLUMNS = (
     field_column("Resource pool", "resource_pool", drop_rank=5),
     field_column("Workspace", "workspace", drop_rank=6),
 )
+
+
+def _saved_text(item: Item) -> str | None:
+    """Return the size and the time of the last snapshot of a run's folder. None without one."""
+    snapshot = (item.get("run") or {}).get("snapshot")
+    if snapshot is None:
+        return None
+    return f"{bytes_text(snapshot['size_bytes'])}, {time_text(snapshot['saved_ms'])}"
+
+
+SAVED = Column("Last saved", _saved_text, drop_rank=1)
+"""The column of notebooks and shells with the last snapshot of the folder."""
 
 
 def run_handlers(kind: str) -> Handlers:
@@ -119,7 +132,8 @@ def list_runs(kind: str, arguments: Namespace) -> int:
         for run in shown:
             print(run.id)
         return OK
-    print_items(COLUMNS, (run.data for run in shown), arguments)
+    columns = COLUMNS if kind == COMMAND else (*COLUMNS, SAVED)
+    print_items(columns, (run.data for run in shown), arguments)
     return OK
 
 

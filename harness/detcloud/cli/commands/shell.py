@@ -6,7 +6,9 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
 
+from detcloud.cli.commands.lost_runs import show_with_restarts
 from detcloud.cli.commands.places import (
+    add_restore_option,
     check_start,
     create_interactive_run,
     has_ended,
@@ -34,6 +36,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     """
     _add_program_argument(parser)
     add_creation_options(parser)
+    add_restore_option(parser)
     add_replaced_option(parser, "--show-ssh-command", instead=SHOW_SSH)
 
 
@@ -43,9 +46,10 @@ def start_shell(arguments: Namespace) -> int:
 
     A local cluster is started if no cluster is configured or running. The wait for a free slot has
     no limit. Return FAILED if the shell has ended or the connection broke. A shell that was started
-    for a program is killed when the program ends. Other shells keep running. Ctrl-C during the
-    start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait for
-    the start for at most a minute, and open nothing.
+    for a program is killed when the program ends. Other shells keep running. If the machine of an
+    interactive shell is lost, another shell starts with the files. Ctrl-C during the start leaves
+    the shell running and returns INTERRUPTED. With `--detach`, print the id, wait for the start for
+    at most a minute, and open nothing.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
@@ -60,16 +64,21 @@ def start_shell(arguments: Namespace) -> int:
             "program with `detcloud shell open ID PROGRAM`; or use `detcloud command run`"
         )
     shell = create_interactive_run(SHELL, arguments)
-    client = arguments.client
-    return show_new_run(
-        shell,
-        SHELL,
-        lambda: (_run_program if words else _open)(client, shell, words),
-        arguments,
-        state="is starting",
-        reopen=f"open it with `detcloud shell open {shell.id}`",
-        check_start=lambda: check_start(shell, SHELL),
-    )
+
+    def show(shell: Command) -> int:
+        client = arguments.client
+        return show_new_run(
+            shell,
+            SHELL,
+            lambda: (_run_program if words else _open)(client, shell, words),
+            arguments,
+            state="is starting",
+            reopen=f"open it with `detcloud shell open {shell.id}`",
+            check_start=lambda: check_start(shell, SHELL),
+        )
+
+    # A program may have had effects, so that it does not run again unasked.
+    return show(shell) if words else show_with_restarts(shell, SHELL, show, arguments)
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:

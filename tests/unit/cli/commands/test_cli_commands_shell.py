@@ -35,3 +35,19 @@ def test_port_and_token_are_in_the_shell_file() -> None:
 def test_file_without_a_port_and_a_token_is_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(DetcloudError, match="no port with a token"):
         shell_endpoint(fields)
+
+
+def test_files_of_another_shell_are_combined_with_no_upload(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    done = detcloud("shell", "start", "--from", "1", "--context", ".")
+    assert done.code == 1
+    assert "--from restores files, and cannot be combined with --context" in done.err
+
+
+def test_shell_from_another_uploads_nothing(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "mine"}, {})
+    fake.experiments[0]["kind"] = "shell"
+    detcloud("shell", "start", "--detach", "--from", "1")
+    sent = [target for method, target in fake.requests if method == "POST"]
+    assert sent == ["/api/v1/experiments"]

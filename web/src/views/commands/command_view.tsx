@@ -6,7 +6,7 @@ import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { CopyButton } from "../../parts/copy_button";
 import { Action } from "../../parts/dialog";
-import { countText, dollarsText } from "../../parts/format";
+import { bytesText, countText, dollarsText } from "../../parts/format";
 import { Labels } from "../../parts/labels";
 import { Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
@@ -109,6 +109,7 @@ function Facts({ command }: { command: CommandWhole }) {
       <dt>When</dt>
       <dd><Period from={command.created_ms} until={command.ended_ms} /></dd>
       {command.ended_ms == null && run?.ends_ms != null && <><dt>Ends</dt><dd><Moment ms={run.ends_ms} />, at its max_duration</dd></>}
+      {run?.snapshot && <><dt>Files saved</dt><dd><Moment ms={run.snapshot.saved_ms} />, {bytesText(run.snapshot.size_bytes)}</dd></>}
       <dt>Cost</dt>
       <dd>{dollarsText(cost)}{most !== null && ` of ${dollarsText(most)} at most`}</dd>
       {command.labels.length > 0 && <><dt>Labels</dt><dd><Labels labels={command.labels} of="commands" /></dd></>}
