@@ -120,7 +120,7 @@ def run_debugger(
 def _open_tunnel(
     client: Client, experiment: Experiment, trial: DebuggedTrial
 ) -> DebuggerTunnel | None:
-    """Return a tunnel to the trial, or None if the trial has ended meanwhile.
+    """Return a tunnel to the trial. Return None if the experiment ends instead.
 
     Raises:
         DetcloudError: the cluster refuses the tunnel or another request.
@@ -134,7 +134,7 @@ def _open_tunnel(
 
 
 def _is_over(experiment: Experiment) -> bool:
-    """Return whether an experiment ends within END_POLLS after its trial's tunnel.
+    """Return whether an experiment ends within END_POLLS after the tunnel.
 
     Raises:
         DetcloudError: a request failed.
