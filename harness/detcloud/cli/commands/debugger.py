@@ -22,7 +22,9 @@ from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client, Experiment
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 
+CONFLICT = 409
 POLLING_SECONDS = 0.5
 END_POLLS = 20
 """The polls after the end of a trial's run in which the experiment ends, unless the run is over for
@@ -95,7 +97,10 @@ def run_debugger(
         trial = await_trial(experiment)
         if trial is None:
             return _print_end(experiment)
-        with DebuggerTunnel(client, trial.trial_id) as tunnel:
+        tunnel = _open_tunnel(client, experiment, trial)
+        if tunnel is None:
+            return _print_end(experiment)
+        with tunnel:
             entry = launch_entry(experiment.id, tunnel.port, model_dir, trial)
             _show(experiment, trial, entry, form)
             if form == "text":
@@ -112,8 +117,24 @@ def run_debugger(
     return _print_end(experiment) if _is_over(experiment) else FAILED
 
 
+def _open_tunnel(
+    client: Client, experiment: Experiment, trial: DebuggedTrial
+) -> DebuggerTunnel | None:
+    """Return a tunnel to the trial. Return None if the experiment ends instead.
+
+    Raises:
+        DetcloudError: the cluster refuses the tunnel or another request.
+    """
+    try:
+        return DebuggerTunnel(client, trial.trial_id)
+    except ApiError as error:
+        if error.status != CONFLICT or not _is_over(experiment):
+            raise
+        return None
+
+
 def _is_over(experiment: Experiment) -> bool:
-    """Return whether an experiment ends within END_POLLS after its trial's tunnel.
+    """Return whether an experiment ends within END_POLLS after the tunnel.
 
     Raises:
         DetcloudError: a request failed.

@@ -25,6 +25,7 @@ NOT_FOUND = 404
 _STARTS = {
     "PULLING": "starts: its machine fetches the code and the image",
     "STARTING": "starts: its machine prepares the environment",
+    "RUNNING": "runs, and its program prepares itself",
     "TERMINATING": "stops",
 }
 

@@ -132,7 +132,8 @@ def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         "epoch": 1,
         "trial_seed": random.randrange(SEED_MAX) if seed is None else int(seed) % SEED_MAX,
         "hparams": middle_hparams(config.get("hyperparameters") or {}),
-        "config": config,
+        # No debugger can be attached without a cluster.
+        "config": {**config, "debugger": {}},
         "entrypoint": config.get("entrypoint") or "",
         "latest_checkpoint": None,
         "storage": {"type": "directory", "path": str(folder / "checkpoints")},

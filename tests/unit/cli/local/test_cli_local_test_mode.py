@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.cli.local.test_mode import middle_hparams, write_trial_directory
+from detcloud.shared.trial_directory import TrialDirectory
 from tests.unit.cli.conftest import Detcloud
 
 CONFIG = """
@@ -82,6 +83,11 @@ def test_writes_the_directory_that_a_trial_reads(tmp_path: Path) -> None:
     assert (spec["test_mode"], spec["rank"], spec["size"]) == (True, 0, 1)
     assert Path(spec["storage"]["path"]).is_dir()
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_local_trial_waits_for_no_debugger(tmp_path: Path) -> None:
+    write_trial_directory(tmp_path, {"debugger": {"enabled": True}})
+    assert not TrialDirectory(tmp_path).spec.is_debugged
 
 
 def test_a_good_trial_passes(model_files: tuple[Path, Path], detcloud: Detcloud) -> None:
