@@ -7,13 +7,15 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import miss, require_installed
-from tests.end_to_end.laptop import DETCLOUD, Laptop
+from tests.emulators.server import free_port
+from tests.end_to_end.laptop import DETCLOUD, DIGITS, Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -120,3 +122,66 @@ def test_openssh_reaches_trials_by_host_names(laptop: Laptop, tmp_path: Path) ->
     ]
     answers = [client.communicate(f"{number}\n")[0] for number, client in enumerate(clients)]
     assert answers == [f"{number}\n" for number in range(20)]
+
+
+@pytest.mark.nightly
+def test_openssh_serves_an_editor_over_a_single_connection(laptop: Laptop, tmp_path: Path) -> None:
+    """VS Code's server is not here. Its client uses a shared connection, SFTP and `-D`."""
+    laptop.run("up", "--slots", 1)
+    command = start_command(laptop, "sleep", "1000")
+    host, config = f"detcloud-{command}", ssh_config(laptop)
+    # Sockets have short paths.
+    with tempfile.TemporaryDirectory() as folder, ssh_agent(laptop, Path(folder)) as agent:
+        control = ("-A", "-o", f"ControlPath={folder}/control")
+        local = free_port()
+        master = ("-o", "ControlMaster=yes", "-N", "-D", f"127.0.0.1:{local}")
+        with background(agent, "ssh", *config, *control, *master, host):
+            wait_until(lambda: Path(folder, "control").exists())
+            for number in range(10):
+                done = agent.shell(["ssh", *config, *control, host, f"echo {number}; pwd"])
+                assert done.stdout.startswith(f"{number}\n"), done
+            batch = tmp_path / "batch"
+            batch.write_text(
+                f"put {DIGITS}/model_def.py\nmkdir kept\nrename model_def.py kept/m.py\n"
+            )
+            agent.shell(
+                ["sftp", "-q", *config, *control, "-b", str(batch), host]
+            ).check_returncode()
+            listed = agent.shell(["ssh", *config, *control, host, "ls kept; ssh-add -l"])
+            assert listed.stdout.startswith("m.py\n"), listed
+            assert "the-users-own-key" in listed.stdout
+            serve = "cd kept && exec python3 -u -m http.server --bind 127.0.0.1 0"
+            with background(agent, "ssh", *config, *control, "-tt", host, serve) as server:
+                assert server.stdout is not None
+                found = re.search(r"port (\d+)", server.stdout.readline())
+                assert found is not None
+                page = fetch_over_socks(local, int(found.group(1)), "/m.py")
+            assert page.endswith((DIGITS / "model_def.py").read_bytes())
+
+
+@contextlib.contextmanager
+def ssh_agent(laptop: Laptop, folder: Path) -> Iterator[Laptop]:
+    """Yield the user with an agent of OpenSSH that has a key."""
+    variables = {**laptop.environment, "SSH_AUTH_SOCK": f"{folder}/agent"}
+    own = Laptop(laptop.home, **variables)
+    with background(own, "ssh-agent", "-D", "-a", f"{folder}/agent"):
+        wait_until(lambda: Path(folder, "agent").exists())
+        key = folder / "key"
+        words = ["-q", "-t", "ed25519", "-N", "", "-C", "the-users-own-key", "-f", str(key)]
+        own.shell(["ssh-keygen", *words]).check_returncode()
+        own.shell(["ssh-add", "-q", str(key)]).check_returncode()
+        yield own
+
+
+def fetch_over_socks(proxy: int, port: int, path: str) -> bytes:
+    """Return the answer of a server of the trial's machine through a SOCKS 5 proxy."""
+    with socket.create_connection(("127.0.0.1", proxy), ANSWER_SECONDS_MAX) as connection:
+        connection.sendall(b"\x05\x01\x00")
+        assert connection.recv(2) == b"\x05\x00"
+        connection.sendall(b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"))
+        assert connection.recv(10)[:2] == b"\x05\x00"
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        parts = []
+        while part := connection.recv(65_536):
+            parts.append(part)
+        return b"".join(parts)
