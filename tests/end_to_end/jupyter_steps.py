@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.patience import wait_until
+
 # The first start of a kernel compiles its packages.
 KERNEL_MS_MAX = 120_000
+ANSWER_MS = 3_000
 
 
 def run_cell(window: Any, url: str, code: str, output: str) -> None:
@@ -24,5 +27,13 @@ def run_cell(window: Any, url: str, code: str, output: str) -> None:
     cell.click()
     # Typing would indent the lines again.
     window.keyboard.insert_text(code)
-    window.keyboard.press("Shift+Enter")
-    window.locator(".jp-OutputArea-output").locator(output).first.wait_for(timeout=KERNEL_MS_MAX)
+    shown = window.locator(".jp-OutputArea-output").locator(output).first
+
+    def run() -> bool:
+        # JupyterLab ignores the keys until it has connected to the kernel, which it does not show.
+        cell.click()
+        window.keyboard.press("Shift+Enter")
+        window.wait_for_timeout(ANSWER_MS)
+        return bool(shown.is_visible())
+
+    wait_until(run)
