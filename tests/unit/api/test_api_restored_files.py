@@ -8,6 +8,7 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
 from control_plane.actors import addresses
 from control_plane.state.table import Key
+from control_plane.usecases import restored_files
 from tests.unit.api.agent_side import Agent, checkpoint_line
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -100,6 +101,22 @@ def test_snapshot_in_use_stays_until_the_other_run_is_deleted(
     collect(cluster)
     first = cluster.get(f"/checkpoints/{snapshot_line(1)['uuid']}")
     assert (first.status, first.json["state"]) == (200, "COMPLETED")
+
+
+def test_snapshot_that_is_saved_during_the_submission_is_restored(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = [snapshot_line(2)]
+
+    def save_meanwhile(*_: object) -> None:
+        if newer:
+            agent.report(agent.known[0], newer.pop())
+
+    monkeypatch.setattr(restored_files, "check_store", save_meanwhile)
+    answer = restore(cluster)
+    assert answer.status == 201, answer.body
+    second = cluster.get(f"/checkpoints/{snapshot_line(2)['uuid']}").json
+    assert second["pinned_by"]["experiments"] == [answer.json["id"]]
 
 
 def test_removed_snapshots_leave_no_rows(cluster: Cluster, agent: Agent) -> None:
