@@ -65,6 +65,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
             "replaces_run": trial.replacement is not None,
+            **({"runs_once": True} if trial.settings.runs_once else {}),
             **_limit_fields(trial),
             **_snapshot_fields(definition, trial),
         }

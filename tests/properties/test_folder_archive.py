@@ -65,7 +65,7 @@ def describe(folder: Path) -> dict[str, tuple[int, bytes | str]]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(NAMES, TREES, max_size=4), st.booleans())
 def test_unpacked_folder_equals_the_packed_folder(trees: dict[str, object], linked: bool) -> None:
     with TemporaryDirectory() as root:
@@ -85,7 +85,7 @@ def test_unpacked_folder_equals_the_packed_folder(trees: dict[str, object], link
         assert packed.left_out == []
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(HOSTILE)
 def test_no_archive_writes_outside_of_the_folder(
     entries: list[tuple[str, bytes, str, int]],

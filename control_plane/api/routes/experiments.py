@@ -46,7 +46,7 @@ from control_plane.config.described_texts import (
     ExperimentName,
     Label,
 )
-from control_plane.errors import invalid
+from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries import activity, experiment_groups, experiment_list
 from control_plane.queries import checkpoint as checkpoints
@@ -68,7 +68,7 @@ from control_plane.queries.state_filter import parse_trial_states
 from control_plane.services import Services
 from control_plane.usecases.continuation import continue_command
 from control_plane.usecases.experiment_deletion import check_unpinned
-from control_plane.usecases.idempotency import IdempotentRequest
+from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
 from control_plane.usecases.submission import Submission, check_submission, submit_experiment
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
@@ -155,9 +155,20 @@ def create(
         preview = experiments.experiment_preview(checked.message, checked.config, checked.warnings)
         return JSONResponse(preview.model_dump(mode="json"))
     warnings = list(checked.warnings)
+
+    def submit(extra_writes: ExtraWrites) -> object:
+        try:
+            return submit_experiment(services, checked, caller.user, extra_writes)
+        except RequestError as error:
+            if submission.restored_from is None or error.code is not Code.CONFLICT:
+                raise
+            # The running source has saved a newer snapshot since the check.
+            again = check_submission(services, submission, caller)
+            return submit_experiment(services, again, caller.user, extra_writes)
+
     answer = request.execute(
         services,
-        lambda extra_writes: submit_experiment(services, checked, caller.user, extra_writes),
+        submit,
         lambda experiment_id: experiments.describe_experiment(services, experiment_id, warnings),
         status=201,
     )

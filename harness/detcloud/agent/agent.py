@@ -203,12 +203,14 @@ class Agent:
     def _shut_down(self) -> None:
         """Notify the trials of the stop, wait up to `stop_seconds`, then kill active trials.
 
-        A second stop request ends the waiting. Then wait up to SHUTDOWN_SECONDS_MAX until the
-        cluster has acknowledged all exits. No new trial starts.
+        Commands, notebooks and shells are stopped at once, because no notice ends them. A second
+        stop request ends the waiting. Then wait up to SHUTDOWN_SECONDS_MAX until the cluster has
+        acknowledged all exits. No new trial starts.
         """
         self._node.stopping = True
         self._stops_ms = time.time_ns() // 1_000_000 + int(self._stop_seconds * 1000)
         self._node.notify(Notice(self._stops_ms, "the agent is stopping"))
+        self._node.stop_single_runs(int(self._stop_seconds * 1000))
         self._scan_until(
             lambda: not self._node.has_active_allocations() or self.stop_requests > 1,
             self._stop_seconds,

@@ -289,6 +289,18 @@ class Node:
         """Stop all trials, with SIGKILL after `grace_ms` milliseconds. Log a trial's OSError."""
         self._apply_to_all(lambda allocation: allocation.kill(grace_ms))
 
+    def stop_single_runs(self, grace_ms: int) -> None:
+        """Stop the commands, notebooks and shells, with SIGKILL after `grace_ms` milliseconds.
+
+        Their programs do not end by themselves after a notice. Log a trial's OSError.
+        """
+
+        def stop(allocation: Allocation) -> None:
+            if allocation.runs_once:
+                allocation.kill(grace_ms)
+
+        self._apply_to_all(stop)
+
     def release_idle_resources(self) -> None:
         """Do periodic cleanup work: called about twice a second.
 

@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from detcloud.agent import agent as agent_module
 from detcloud.agent.agent import Agent
 from detcloud.agent.alive_file import AliveFile
 from detcloud.agent.allocation.directory import AllocationDirectory
@@ -98,3 +101,53 @@ def test_warning_of_a_limit_is_shown_in_the_terminals(
     Agent(node, RecordingSchedule(), cast(Session, session), notices, 0.0, lambda text: None).run()
     text = "this run ends in 0 s, because it comes to its max_duration"
     assert session.tunnels.warnings == [(directory.allocation, text)]
+
+
+class StoppableRuntime(ProcessRuntime):
+    """A runtime whose trials run until the first kill. Records the grace of each kill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graces_ms: list[int] = []
+
+    def poll(self, directory: Path) -> Status:
+        if self.graces_ms:
+            return Status(Phase.ENDED, signal=15, killed=True, stage="trial")
+        return Status(Phase.RUNNING)
+
+    def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
+        self.graces_ms.append(grace_ms)
+
+    def remove(self, directory: Path) -> None:
+        pass
+
+
+class OpenSession:
+    """Session without a refusal, which acknowledges nothing."""
+
+    refusal = None
+    announced_end = None
+    tunnels = None
+
+    def run(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("spec", "grace_ms"), [({"runs_once": True}, 200), ({}, 1000)])
+def test_stopped_agent_waits_only_for_trials_that_save(
+    tmp_path: Path,
+    directory: AllocationDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    spec: dict[str, bool],
+    grace_ms: int,
+) -> None:
+    monkeypatch.setattr(agent_module, "SHUTDOWN_SECONDS_MAX", 0.0)
+    directory.write_spec(spec)
+    runtime = StoppableRuntime()
+    node = Node(tmp_path, [], runtime, cast(CodeCache, None), lambda text: None)
+    session, notices = cast(Session, OpenSession()), FileNotices(tmp_path / "none.json")
+    agent = Agent(node, RecordingSchedule(), session, notices, 0.2, lambda text: None)
+    agent.stop_requests = 1
+    agent.run()
+    # A command is stopped at once, and has the time in which other trials save a checkpoint.
+    assert runtime.graces_ms[0] == grace_ms

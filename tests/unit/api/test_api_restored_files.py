@@ -8,6 +8,7 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
 from control_plane.actors import addresses
 from control_plane.state.table import Key
+from control_plane.usecases import restored_files
 from tests.unit.api.agent_side import Agent, checkpoint_line
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -102,6 +103,22 @@ def test_snapshot_in_use_stays_until_the_other_run_is_deleted(
     assert (first.status, first.json["state"]) == (200, "COMPLETED")
 
 
+def test_snapshot_that_is_saved_during_the_submission_is_restored(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = [snapshot_line(2)]
+
+    def save_meanwhile(*_: object) -> None:
+        if newer:
+            agent.report(agent.known[0], newer.pop())
+
+    monkeypatch.setattr(restored_files, "check_store", save_meanwhile)
+    answer = restore(cluster)
+    assert answer.status == 201, answer.body
+    second = cluster.get(f"/checkpoints/{snapshot_line(2)['uuid']}").json
+    assert second["pinned_by"]["experiments"] == [answer.json["id"]]
+
+
 def test_removed_snapshots_leave_no_rows(cluster: Cluster, agent: Agent) -> None:
     (cluster.checkpoints / snapshot_line(1)["path"]).mkdir(parents=True)
     for number in (2, 3, 4):
@@ -124,29 +141,23 @@ def test_removed_snapshots_leave_no_rows(cluster: Cluster, agent: Agent) -> None
     assert table.get(Key("checkpoints", snapshot_line(3)["uuid"])) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_runs_without_usable_files_are_refused(cluster: Cluster, agent: Agent) -> None:
+    assert cluster.create("entrypoint: [ls]", kind="command").status == 201
+    start_shell(cluster)
+    start_shell(cluster, overrides=["snapshots.enabled=false"])
+    command = {"kind": "command", "config": "entrypoint: [ls]"}
+    refused: list[tuple[dict[str, Any], str]] = [
+        (command, "is for notebooks and shells, and this is a command"),
         ({"restored_from": 9}, "is 9, and there is no such notebook or shell here"),
-        (
-            {"kind": "command", "config": "entrypoint: [ls]"},
-            "is for notebooks and shells, and this is a command",
-        ),
         ({"restored_from": 2}, "is command 2; only notebooks and shells keep their files"),
         ({"restored_from": 3}, "shell 3 has no snapshot: no files were saved yet"),
         (
             {"restored_from": 4},
             "shell 4 has no snapshot: they are switched off in its configuration",
         ),
-    ],
-)
-def test_runs_without_usable_files_are_refused(
-    cluster: Cluster, agent: Agent, fields: dict[str, Any], message: str
-) -> None:
-    assert cluster.create("entrypoint: [ls]", kind="command").status == 201
-    start_shell(cluster)
-    start_shell(cluster, overrides=["snapshots.enabled=false"])
-    assert refusal(restore(cluster, **fields)) == (422, message)
+    ]
+    for fields, message in refused:
+        assert refusal(restore(cluster, **fields)) == (422, message)
 
 
 def test_deleted_snapshot_is_refused(cluster: Cluster, agent: Agent) -> None:
@@ -170,18 +181,15 @@ def test_only_the_owner_and_admins_start_with_the_files(
     assert restore(cluster, TOKENS[Role.ADMIN]).status == 201
 
 
-@pytest.mark.parametrize("part", ["files", "storage"])
 def test_only_the_owner_and_admins_read_the_files(
-    cluster: Cluster, agent: Agent, other_token: str, part: str
+    cluster: Cluster, agent: Agent, other_token: str
 ) -> None:
-    path = f"{V1}/checkpoints/{snapshot_line(1)['uuid']}/{part}"
-    answer = call(cluster.app, "GET", path, token=other_token)
-    assert refusal(answer) == (
-        403,
-        "the folder of shell 1 belongs to user-1: ask user-1 or an admin to read it",
-    )
-    for token in (TOKENS[Role.USER], TOKENS[Role.ADMIN]):
-        assert call(cluster.app, "GET", path, token=token).status != 403
+    text = "the folder of shell 1 belongs to user-1: ask user-1 or an admin to read it"
+    for part in ("files", "storage"):
+        path = f"{V1}/checkpoints/{snapshot_line(1)['uuid']}/{part}"
+        assert refusal(call(cluster.app, "GET", path, token=other_token)) == (403, text)
+        for token in (TOKENS[Role.USER], TOKENS[Role.ADMIN]):
+            assert call(cluster.app, "GET", path, token=token).status != 403
 
 
 def test_experiments_do_not_start_from_a_snapshot(cluster: Cluster, agent: Agent) -> None:

@@ -78,6 +78,8 @@ class Allocation:
         # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
         self._stop: Notice | None = None
         self._agent_report_scanned = 0
+        # Whether the program is a command, notebook or shell, which does not continue elsewhere.
+        self.runs_once = False
         self._watch: LimitWatch | None = None
         self._limit_reason = ""
         self._limit_warning = ""
@@ -181,8 +183,9 @@ class Allocation:
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
         """Watch the limits of a command's, notebook's or shell's run, if the specification has any.
-        `poll` then warns in the log, and ends an idle run.
+        `poll` then warns in the log, and ends an idle run. Also set `runs_once`.
         """
+        self.runs_once = (spec or {}).get("runs_once") is True
         limits = RunLimits.of_spec(spec)
         self._watch = None if limits is None else LimitWatch(limits, _now_ms())
 
