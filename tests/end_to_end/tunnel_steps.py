@@ -129,7 +129,8 @@ def read_lab(notebook: Background) -> None:
 
 
 def use_shell_and_notebook(person: Laptop, folder: Path) -> None:
-    """Use a shell, OpenSSH's programs and a notebook on a machine of a deployed cluster.
+    """Use a shell, OpenSSH's programs, `detcloud dev` and a notebook on a machine of a deployed
+    cluster.
 
     The notebook runs the package of `write_jupyterlab`.
     """
@@ -138,7 +139,7 @@ def use_shell_and_notebook(person: Laptop, folder: Path) -> None:
     assert done.stdout == "42\n"
     if shutil.which("ssh") is not None:
         _copy_file(person, shell, folder)
-    person.run("shell", "kill", shell)
+    _work_in_folder(person, shell, folder / "work")
     context = write_jupyterlab(folder / "lab")
     words = "notebook", "start", "--no-browser", "--context", context
     with Background(person, *words) as started:
@@ -164,3 +165,14 @@ def _copy_file(person: Laptop, shell: str, folder: Path) -> None:
     size, digest = copied.stdout.splitlines()
     assert int(size) == data.stat().st_size
     assert digest.split()[0] == hashlib.sha256(data.read_bytes()).hexdigest()
+
+
+def _work_in_folder(person: Laptop, shell: str, folder: Path) -> None:
+    """Keep a new folder the same as the folder of a shell, and end the shell."""
+    folder.mkdir()
+    (folder / "mine").write_text("from here\n")
+    program = "cat mine; echo theirs > made"
+    done = person.run("dev", "--attach", shell, folder, "--", "sh", "-c", program)
+    assert done.stdout == "from here\n"
+    assert (folder / "made").read_text() == "theirs\n"
+    assert f"shell {shell} has ended" in done.stderr
