@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,14 @@ class CommandResult(NamedTuple):
 
 
 Detcloud = Callable[..., CommandResult]
+
+
+@pytest.fixture(autouse=True)
+def own_sigterm() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which a command may replace in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(autouse=True)
