@@ -130,7 +130,6 @@ PROVEN_BY = {
     "environment.proxy_ports": "tests/unit/cli/commands/test_cli_commands_tunnel.py",
     "environment.shown_variables": "tests/unit/config/test_config_secrets.py",
     "exit_timeout": "tests/unit/core/test_core_thread_watch.py",
-    "max_duration": "tests/unit/actors/test_actors_duration_limit.py",
     "optimizations.aggregation_frequency": CONTEXT,
     "optimizations.average_aggregated_gradients": CONTEXT,
     "optimizations.asynchronous_checkpoints": "tests/unit/pytorch/test_pytorch_saving.py",
@@ -178,6 +177,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         owner="ada",
         metric=searcher.metric,
         smaller_is_better=searcher.smaller_is_better,
+        ends_ms=None,
     )
     trial = SimpleNamespace(
         trial_id=2,
