@@ -35,8 +35,8 @@ def apply_duration_message(
             return evolve(state, ends_ms=ends_ms)
         case DurationEnded():
             text = (
-                "the experiment has come to its max_duration: "
-                f"`detcloud experiment continue {state.experiment_id}` continues it for this time"
+                "the experiment has come to its max_duration; "
+                f"`detcloud experiment continue {state.experiment_id}` continues for as long again"
             )
             context.add_reason("the experiment has come to its max_duration")
             return change_status(evolve(state, message=text), Status.STOPPING_CANCELED, context)
