@@ -16,7 +16,7 @@ from control_plane.evolve import evolve
 def apply_duration_message(
     state: ExperimentState, message: TrialPlaced | DurationEnded, context: StepContext
 ) -> ExperimentState:
-    """Start the time of the experiment, or cancel the experiment at its end.
+    """Start the time of the experiment, or cancel the experiment at the end of the time.
 
     A TrialPlaced sets `ends_ms` and a DurationEnded timer, unless the time runs already. A message
     of an earlier run generation changes nothing. Nor does any message to an experiment that is

@@ -386,7 +386,7 @@ class TrialPlaced:
 
 @dataclass(frozen=True, slots=True)
 class DurationEnded:
-    """Timer: the experiment has come to its `max_duration`."""
+    """Timer: the time of `max_duration` is over for the experiment."""
 
     run_generation: int
 

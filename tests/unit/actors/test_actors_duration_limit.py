@@ -75,7 +75,8 @@ def test_experiment_at_the_limit_is_canceled(is_paused: bool) -> None:
     assert "max_duration" in actor.state.message
     assert actor.all_messages(ExperimentStatusChanged)[-1].status is Status.STOPPING_CANCELED
     actor.deliver(TrialEnded(0, Status.CANCELED, ""))
-    assert actor.state.status is Status.CANCELED
+    ended = actor.state
+    assert ended.status is Status.CANCELED
     # The message explains the end.
     assert "detcloud experiment continue 1" in actor.state.message
 
