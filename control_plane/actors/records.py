@@ -119,6 +119,10 @@ class TrialSettings:
     """The time in ms after which the agent ends the idle run of a command or shell. None: no
     limit.
     """
+    experiment_duration_ms: int | None = None
+    """The time in ms after which the experiment is canceled, from the first assignment of slots to
+    any trial. None: no limit.
+    """
     snapshots: SnapshotSettings | None = None
     """How the files of a notebook's or shell's folder are kept. None: they are lost with the run.
     """

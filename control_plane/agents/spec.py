@@ -66,7 +66,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "test_mode": definition.test_mode,
             "replaces_run": trial.replacement is not None,
             **({"runs_once": True} if trial.settings.runs_once else {}),
-            **_limit_fields(trial),
+            **_limit_fields(trial, experiment.ends_ms),
             **_snapshot_fields(definition, trial),
         }
 
@@ -180,16 +180,20 @@ def _workload_fields(
     }
 
 
-def _limit_fields(trial: TrialState) -> dict[str, Any]:
-    """Return the field `run_limits` of a command, notebook or shell with limits, else no field.
+def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str, Any]:
+    """Return the field `run_limits` if the run or the experiment has limits, else no field.
 
-    `ends_ms` is the end of the run in epoch ms. `idle_timeout_ms` is the time after which the agent
-    ends an idle run.
+    `ends_ms` is the end of the run or of the experiment in epoch ms. `idle_timeout_ms` is the time
+    after which the agent ends an idle run. `experiment_ends_ms` is None without a limit, and until
+    the experiment has learned of its first run.
     """
     settings, allocation = trial.settings, trial.allocation
     limits = {}
-    if settings.max_duration_ms is not None and allocation is not None and allocation.placed_ms:
-        limits["ends_ms"] = allocation.placed_ms + settings.max_duration_ms
+    duration_ms = settings.max_duration_ms or settings.experiment_duration_ms
+    if experiment_ends_ms is not None:
+        limits["ends_ms"] = experiment_ends_ms
+    elif duration_ms is not None and allocation is not None and allocation.placed_ms:
+        limits["ends_ms"] = allocation.placed_ms + duration_ms
     if settings.idle_timeout_ms is not None:
         limits["idle_timeout_ms"] = settings.idle_timeout_ms
     return {"run_limits": limits} if limits else {}

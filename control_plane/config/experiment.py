@@ -19,6 +19,7 @@ from pydantic import (
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.described_texts import Description, ExperimentName, Labels
+from control_plane.config.durations import PositiveDuration
 from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
@@ -167,6 +168,10 @@ class ExperimentConfig(Section):
     preemption_timeout: Count | None = None
     """The time in seconds that a trial has to save a checkpoint after a request to stop. Then the
     trial is killed. 3600 by default.
+    """
+    max_duration: PositiveDuration | None = None
+    """The time after which the experiment is canceled, from the first assignment of slots: trials
+    save checkpoints first. Waits and pauses count. If absent, an experiment has no limit.
     """
     exit_timeout: Count | None = None
     """The time in seconds that threads of a trial's process may still run after the training code

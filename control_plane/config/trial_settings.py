@@ -92,6 +92,7 @@ def trial_settings(
         runs_once=kind is not JobKind.EXPERIMENT,
         discards_lost_metrics=True,
         max_duration_ms=limits.max_duration_ms,
+        experiment_duration_ms=config.max_duration,
         idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
         snapshots=snapshots,
     )

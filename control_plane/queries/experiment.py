@@ -97,6 +97,7 @@ class Experiment(Answer):
     trials: TrialCounts = TrialCounts()
     notices: NoticeCounts = NoticeCounts()
     created_ms: int
+    ends_ms: int | None = None
     ended_ms: int | None = None
     message: str = ""
     labels: list[str]
@@ -356,6 +357,7 @@ def _fields(
         "trials": counts,
         "notices": NoticeCounts(**state.notices),
         "created_ms": state.created_ms,
+        "ends_ms": state.ends_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,
         "labels": list(current.labels),

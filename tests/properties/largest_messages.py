@@ -326,6 +326,8 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     ),
     to_experiment.NoticeEnded: Largest(CROWD, lambda: to_experiment.NoticeEnded(1, 1, "finished")),
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
+    to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
+    to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
 }
 
 POOL_MESSAGES: Mapping[type, Largest] = {

@@ -9,6 +9,7 @@ from typing import assert_never
 from control_plane.actors.experiment.continuation import continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
+from control_plane.actors.experiment.duration_limit import apply_duration_message
 from control_plane.actors.experiment.job import (
     leave_pool,
     move_to_pool,
@@ -38,6 +39,7 @@ from control_plane.actors.messages.experiment import (
     CostCheckDue,
     DeleteRequested,
     DeletionContinued,
+    DurationEnded,
     ExperimentCommand,
     ExperimentMessage,
     ExperimentSubmitted,
@@ -53,6 +55,7 @@ from control_plane.actors.messages.experiment import (
     TrialLengthReached,
     TrialMetered,
     TrialMetricsDiscarded,
+    TrialPlaced,
     TrialProgressReported,
     TrialValidationReported,
     UnarchiveRequested,
@@ -113,7 +116,14 @@ def _apply_message(
             return apply_discarded_metrics(state, message, context)
         case TrialEnded():
             return apply_trial_end(state, message, context)
-        case TrialMetered() | CostCheckDue() | NoticeEnded() | WaitEnded():
+        case (
+            TrialMetered()
+            | CostCheckDue()
+            | NoticeEnded()
+            | WaitEnded()
+            | TrialPlaced()
+            | DurationEnded()
+        ):
             return _apply_resource_message(state, message, context)
         case SearchContinued():
             return expand_backlog(state, context)
@@ -147,13 +157,15 @@ def _stop_after_error(
 
 def _apply_resource_message(
     state: ExperimentState,
-    message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded,
+    message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded | TrialPlaced | DurationEnded,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about the cost, the interruption notices or the pool of the experiment.
+    """Apply a message about the cost, the duration, the notices or the pool of the experiment.
 
-    A NoticeEnded increases the count of its outcome in `notices`. A TrialMetered or CostCheckDue
-    may pause the experiment at the cost limit. A WaitEnded may move the job to another pool.
+    A TrialPlaced or DurationEnded may start the time of `max_duration`, or cancel the experiment at
+    its end. A NoticeEnded increases the count of its outcome in `notices`. A TrialMetered or
+    CostCheckDue may pause the experiment at the cost limit. A WaitEnded may move the job to another
+    pool.
     """
     match message:
         case NoticeEnded(outcome=outcome):
@@ -161,6 +173,8 @@ def _apply_resource_message(
             return evolve(state, notices=counts)
         case WaitEnded():
             return leave_pool(state, message, context)
+        case TrialPlaced() | DurationEnded():
+            return apply_duration_message(state, message, context)
         case _:
             return apply_cost_message(state, message, context)
 

@@ -73,6 +73,7 @@ def continue_experiment(
         trials_errored=state.trials_errored - ends.count(Status.ERROR),
         progress=search.completed_share(definition.plan, reopened.state),
         ended_ms=None,
+        ends_ms=None,
         message="",
         run_generation=state.run_generation + 1,
         first_waiting_trial=_first_waiting_number(waiting, state)

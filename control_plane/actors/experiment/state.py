@@ -180,6 +180,10 @@ class ExperimentState:
     """
     has_values_row: bool = False
     """Whether the experiment has a values row (values.py)."""
+    ends_ms: int | None = None
+    """The time at which the experiment comes to its `max_duration`, in epoch ms. None: no limit, or
+    no trial of the run generation has had slots yet.
+    """
 
     @property
     def title(self) -> str:

@@ -374,6 +374,23 @@ class CostCheckDue:
     """Timer: the cost of the experiment may soon reach `max_cost`."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrialPlaced:
+    """An allocation of a trial has slots. Sent only if the experiment has a `max_duration`."""
+
+    number: int
+    run_generation: int
+    placed_ms: int
+    """The time of the assignment, in epoch ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationEnded:
+    """Timer: the time of `max_duration` is over for the experiment."""
+
+    run_generation: int
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -406,4 +423,6 @@ ExperimentMessage = (
     | TrialMetered
     | NoticeEnded
     | CostCheckDue
+    | TrialPlaced
+    | DurationEnded
 )

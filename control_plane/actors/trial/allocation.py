@@ -4,6 +4,8 @@ The desired state only moves from run to preempt to kill. Timers set here arrive
 longer needed. A late timer has another epoch or desired state, and changes nothing.
 """
 
+from control_plane.actors import addresses
+from control_plane.actors.messages.experiment import TrialPlaced
 from control_plane.actors.messages.trial import (
     ContainerStateReported,
     DurationExceeded,
@@ -29,11 +31,14 @@ def assign_places(
     """Store the places that the pool chose, begin metering and begin the run.
 
     The experiment may get a TrialMetered, and a TrialMetricsDiscarded if the run discards metrics
-    of lost work. With a `max_duration`, a DurationExceeded timer ends the run. A repeated
-    assignment changes nothing.
+    of lost work. With a `max_duration`, a DurationExceeded timer ends the run of a command,
+    notebook or shell, and an experiment gets a TrialPlaced. A repeated assignment changes nothing.
     """
     if allocation.places:
         return state
+    if state.settings.experiment_duration_ms is not None:
+        placed_message = TrialPlaced(state.number, state.run_generation, context.now_ms)
+        context.send(addresses.experiment(state.experiment_id), placed_message)
     duration_ms = state.settings.max_duration_ms
     if duration_ms is not None:
         context.set_timer(context.now_ms + duration_ms, DurationExceeded(state.epoch))

@@ -178,4 +178,8 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{_NOTICE_OUTCOMES[m.outcome]}"
     ),
     to_experiment.CostCheckDue: lambda _, context: "a check of its cost is due",
+    to_experiment.TrialPlaced: lambda m, context: (
+        f"{context.trial(m.number)} has slots, from which max_duration counts"
+    ),
+    to_experiment.DurationEnded: lambda _, context: "the time of max_duration is over",
 }

@@ -121,16 +121,18 @@ def _lost_training(spec: TrialSpec) -> str:
 def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
     """Return the reason and message of the exit, for a command that ended with 0 without a report.
 
-    The message is "". In an endless training, the reason is `preempted` after a request to stop,
-    else `completed`. In a training with a length, the reason is `completed` if the cluster needs no
-    more training, else `stop_requested`. Raises DetcloudError if the directives, the file with the
-    cluster's instructions, are malformed.
+    The message is "". The reason is `completed` if the cluster needs no more training, else
+    `preempted` after a request to stop, such as a notice of the machine's end. Without a request,
+    the reason is `completed` in an endless training, else `stop_requested`. Raises DetcloudError if
+    the directives, the file with the cluster's instructions, are malformed.
     """
     directives = directory.directives.read()
-    if directives.length == ENDLESS:
-        return ("preempted" if directives.preempt else "completed"), ""
-    done = directives.closed and (directives.length or 0) <= directives.answered
-    return ("completed" if done else "stop_requested"), ""
+    is_endless = directives.length == ENDLESS
+    if not is_endless and directives.closed and (directives.length or 0) <= directives.answered:
+        return "completed", ""
+    if directives.preempt:
+        return "preempted", ""
+    return ("completed" if is_endless else "stop_requested"), ""
 
 
 def _write_exit(directory: TrialDirectory, reason: str, message: str) -> None:

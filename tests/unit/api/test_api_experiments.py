@@ -50,6 +50,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "trials": {"requested": 2, "running": 2, "completed": 0, "errored": 0},
         "notices": {"saved": 0, "finished": 0, "kept": 0, "cut": 0},
         "created_ms": NOW_MS,
+        "ends_ms": None,
         "ended_ms": None,
         "message": "",
         "labels": [],

@@ -177,6 +177,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         owner="ada",
         metric=searcher.metric,
         smaller_is_better=searcher.smaller_is_better,
+        ends_ms=None,
     )
     trial = SimpleNamespace(
         trial_id=2,

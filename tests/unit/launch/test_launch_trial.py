@@ -13,6 +13,8 @@ from tests.unit.core.trial_files import direct, make_trial, reports
 
 ROOT = Path(__file__).resolve().parents[3]
 
+NOTICE = {"deadline_ms": 1_800_000_000_000, "reason": "spot"}
+
 
 def launch(trial: Path, code: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -79,7 +81,10 @@ def test_a_command_with_a_null_byte_is_an_error_without_a_traceback(tmp_path: Pa
     ("entrypoint", "directives", "code", "reason"),
     [
         ("exit 0", {"length": 5}, 0, "stop_requested"),
+        # The program has caught SIGTERM, and the trial continues on another machine.
+        ("exit 0", {"length": 5, "preempt": NOTICE}, 0, "preempted"),
         ("true", {"length": 5, "answered": 5, "closed": True}, 0, "completed"),
+        ("true", {"length": 5, "answered": 5, "closed": True, "preempt": NOTICE}, 0, "completed"),
         ("exit 3", {}, 3, "errored"),
         (["sh", "-c", "kill -9 $$"], {}, 128 + 9, "errored"),
     ],

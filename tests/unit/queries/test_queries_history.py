@@ -7,8 +7,10 @@ import pytest
 
 from control_plane.actors.messages.experiment import (
     CostCheckDue,
+    DurationEnded,
     SettingsChanged,
     TrialMetered,
+    TrialPlaced,
     TrialValidationReported,
     WaitEnded,
 )
@@ -295,6 +297,8 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
             "trial 7 has cost $12.40 and holds no slots",
         ),
         (CostCheckDue(), "a check of its cost is due"),
+        (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
+        (DurationEnded(0), "the time of max_duration is over"),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),

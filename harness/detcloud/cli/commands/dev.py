@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.cli.commands.lost_runs import is_lost
 from detcloud.cli.commands.places import (
     POLLING_SECONDS,
     create_interactive_run,
@@ -379,19 +380,6 @@ class DevSession:
         more = len(self._missing) - NAMES_SHOWN
         names = ", ".join(self._missing[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
         return f", because this machine lacks {names}"
-
-
-def is_lost(shell: Command) -> bool:
-    """Return whether a shell has ended because of the loss of a machine.
-
-    Raises:
-        DetcloudError: the request failed.
-    """
-    if shell.state != "ERROR":
-        return False
-    # A shell runs once, so the first loss ends the shell.
-    trial = shell.trial()
-    return trial is not None and trial.losses > 0
 
 
 def run_editor(shell: Command, path: str, tunnel: PlaceTunnel, thread: SyncThread) -> int | None:

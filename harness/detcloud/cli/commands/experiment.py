@@ -24,6 +24,7 @@ from detcloud.cli.rendering.columns import (
     EXPERIMENT_ACTIVITY,
     EXPERIMENT_COLUMNS,
     EXPERIMENT_DETAILS,
+    EXPERIMENT_END,
     PROJECT_COLUMNS,
     value_column,
 )
@@ -271,6 +272,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
         columns = list(EXPERIMENT_DETAILS)
         if activity is not None:
             columns.append(EXPERIMENT_ACTIVITY)
+        if experiment.data.get("ends_ms") and not experiment.has_ended:
+            columns.append(EXPERIMENT_END)
         if has_proxy_ports(experiment.data):
             columns.append(PROXY_PORTS)
         print_record(columns, {**experiment.data, "activity": activity}, arguments)

@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from detcloud.cli.commands.places import create_interactive_run
 from detcloud.client.command import Command
@@ -46,18 +47,40 @@ def show_with_restarts(
     return code
 
 
+def is_lost(run: Command) -> bool:
+    """Return whether a notebook or shell has ended because of the loss of its machine.
+
+    The fields of `run` must be those after the end.
+
+    Raises:
+        DetcloudError: the request failed.
+    """
+    if run.state != "ERROR":
+        return False
+    # A notebook or shell runs once, so the first loss ends the run.
+    trial = run.trial()
+    return trial is not None and trial.losses > 0
+
+
 def is_restorable(run: Command) -> bool:
     """Return whether the machine of a run was lost, and another run can start with the files.
 
-    The fields of `run` must be those after the end. No request is sent.
+    The fields of `run` must be those after the end.
+
+    Raises:
+        DetcloudError: the request failed.
     """
-    message = run.message or ""
-    return run.state == "ERROR" and message.startswith("lost: ") and "--from" in message
+    return _find_snapshot(run) is not None and is_lost(run)
+
+
+def _find_snapshot(run: Command) -> dict[str, Any] | None:
+    snapshot: dict[str, Any] | None = (run.data.get("run") or {}).get("snapshot")
+    return snapshot
 
 
 def _saved_text(run: Command) -> str:
     """Return ` of HH:MM` with the local time of the last snapshot of a run. "" without one."""
-    snapshot = (run.data.get("run") or {}).get("snapshot")
+    snapshot = _find_snapshot(run)
     if snapshot is None:
         return ""
     return time.strftime(" of %H:%M", time.localtime(snapshot["saved_ms"] / 1000))

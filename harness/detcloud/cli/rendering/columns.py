@@ -146,6 +146,8 @@ def _varied_text(value: object) -> object:
 
 # The column that `describe` prints only for an active experiment.
 EXPERIMENT_ACTIVITY = Column("Now", _activity_text)
+# The column that `describe` prints only for a running experiment with a `max_duration`.
+EXPERIMENT_END = time_column("Ends", "ends_ms")
 PROJECT_COLUMNS = (
     field_column("Workspace", "workspace"),
     field_column("Project", "project"),

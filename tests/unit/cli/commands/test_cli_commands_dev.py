@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from detcloud.cli.commands.dev import DevSession, _run_shells, add_dev_arguments, is_lost
+from detcloud.cli.commands.dev import DevSession, _run_shells, add_dev_arguments
+from detcloud.cli.commands.lost_runs import is_lost
 from detcloud.cli.framework.command_parser import CommandParser
 from detcloud.client.command import Command
 from detcloud.shared.errors import DetcloudError

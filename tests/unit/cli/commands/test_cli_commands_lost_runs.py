@@ -13,13 +13,13 @@ from detcloud.cli.commands import lost_runs
 from detcloud.cli.commands.lost_runs import RESTARTS_MAX, is_restorable, show_with_restarts
 from detcloud.client.command import Command
 
-LOST = "lost: spot interruption; start it again with its files: detcloud shell start --from 1"
 SNAPSHOT = {"uuid": "u", "size_bytes": 1, "saved_ms": 1_800_000_000_000}
 
 
-def shell(number: int, state: str = "ERROR", message: str | None = LOST) -> Command:
-    data = {"run": {"snapshot": SNAPSHOT}}
-    return cast(Command, SimpleNamespace(id=number, state=state, message=message, data=data))
+def shell(number: int, state: str = "ERROR", losses: int = 1, snapshot: Any = SNAPSHOT) -> Command:
+    data = {"run": {"snapshot": snapshot}}
+    trial = SimpleNamespace(losses=losses)
+    return cast(Command, SimpleNamespace(id=number, state=state, data=data, trial=lambda: trial))
 
 
 @pytest.fixture
@@ -73,13 +73,15 @@ def test_nobody_at_a_terminal_means_no_restart(
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
+    ("state", "losses", "snapshot"),
     [
-        ("CANCELED", LOST),
-        ("ACTIVE", None),
-        ("ERROR", "exit code 3"),
-        ("ERROR", "lost: spot interruption; it runs once, so start another one"),
+        ("CANCELED", 1, SNAPSHOT),
+        ("ACTIVE", 0, SNAPSHOT),
+        # The program failed.
+        ("ERROR", 0, SNAPSHOT),
+        # No file was stored.
+        ("ERROR", 1, None),
     ],
 )
-def test_other_ends_are_no_reason_for_a_restart(state: str, message: str | None) -> None:
-    assert not is_restorable(shell(1, state, message))
+def test_other_ends_are_no_reason_for_a_restart(state: str, losses: int, snapshot: Any) -> None:
+    assert not is_restorable(shell(1, state, losses, snapshot))
