@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.patience import wait_until
 
-# The first start of a kernel compiles its packages.
+# The first start of a kernel compiles packages.
 KERNEL_MS_MAX = 120_000
 ANSWER_MS = 3_000
 
@@ -30,7 +30,7 @@ def run_cell(window: Any, url: str, code: str, output: str) -> None:
     shown = window.locator(".jp-OutputArea-output").locator(output).first
 
     def run() -> bool:
-        # JupyterLab ignores the keys until it has connected to the kernel, which it does not show.
+        # JupyterLab ignores the keys until the kernel is connected, and shows no sign of this.
         cell.click()
         window.keyboard.press("Shift+Enter")
         window.wait_for_timeout(ANSWER_MS)

@@ -92,7 +92,7 @@ class FolderSync:
         self.missing: list[str] = []
         """The files of the trial whose contents this machine lacks after the last round."""
         self._there_content: FolderContent | None = None
-        # The files that came from the trial, by name. No backup is made of these.
+        # The files that the trial sent, by name. A fetched file is not backed up.
         self._fetched: dict[str, FileEntry] = {}
         self._backup_count, self._has_reported_backups = 0, False
         # The last listings, if no difference was left.

@@ -92,7 +92,7 @@ def start_debugger(home: Path) -> Callable[[], bool]:
     importlib.import_module("debugpy.server")
     pydevd: Any = importlib.import_module("pydevd")
     _ = pydevd.create_server_socket
-    # debugpy can only listen on ports. Its own adapter, another process, has no password either.
+    # debugpy can only listen on ports, and the separate adapter of debugpy has no password.
     pydevd.create_server_socket = lambda host, port: listener
     debugpy.listen(("127.0.0.1", 0), in_process_debug_adapter=True)
     os.register_at_fork(after_in_child=_leave_debugger)

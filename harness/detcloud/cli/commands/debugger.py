@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -14,7 +13,9 @@ from detcloud.cli.commands.logs import follow_first_trial
 from detcloud.cli.commands.start_progress import StartProgress
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
+from detcloud.cli.framework.polling import ends_soon
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
+from detcloud.cli.framework.sigterm import exit_at_sigterm
 from detcloud.cli.rendering.hints import print_failure_hint
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.state_sentences import state_sentence
@@ -26,10 +27,6 @@ from detcloud.shared.http import ApiError
 
 CONFLICT = 409
 POLLING_SECONDS = 0.5
-END_POLLS = 20
-"""The polls after the end of a trial's run in which the experiment ends, unless the run is over for
-another reason.
-"""
 WORKSPACE = "${workspaceFolder}"
 """VS Code's name for the folder that it has opened."""
 
@@ -92,7 +89,7 @@ def run_debugger(
     Raises:
         DetcloudError: the cluster refuses the tunnel or another request.
     """
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    exit_at_sigterm()
     try:
         trial = await_trial(experiment)
         if trial is None:
@@ -114,7 +111,7 @@ def run_debugger(
             file=sys.stderr,
         )
         return INTERRUPTED
-    return _print_end(experiment) if _is_over(experiment) else FAILED
+    return _print_end(experiment) if ends_soon(experiment) else FAILED
 
 
 def _open_tunnel(
@@ -128,23 +125,9 @@ def _open_tunnel(
     try:
         return DebuggerTunnel(client, trial.trial_id)
     except ApiError as error:
-        if error.status != CONFLICT or not _is_over(experiment):
+        if error.status != CONFLICT or not ends_soon(experiment):
             raise
         return None
-
-
-def _is_over(experiment: Experiment) -> bool:
-    """Return whether an experiment ends within END_POLLS after the tunnel.
-
-    Raises:
-        DetcloudError: a request failed.
-    """
-    for _ in range(END_POLLS):
-        experiment.refresh()
-        if experiment.has_ended:
-            return True
-        time.sleep(POLLING_SECONDS)
-    return False
 
 
 def await_trial(experiment: Experiment) -> DebuggedTrial | None:

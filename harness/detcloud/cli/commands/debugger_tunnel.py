@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 import threading
 from types import TracebackType
 
-from detcloud.cli.rendering.terminal import sanitize
+from detcloud.cli.rendering.terminal import print_remark
 from detcloud.client import Client
 from detcloud.client.tunnel import PortPair, UserTunnel, open_listeners
+from detcloud.client.tunnel_thread import TunnelThread
 from detcloud.shared.tunnel.services import DEBUGGER
 
 PORT = 5_678
 """The port of this machine at which the debugger is reached. debugpy's documentation uses it."""
-_END_SECONDS = 2.0
 
 
 class DebuggerTunnel:
@@ -34,11 +33,10 @@ class DebuggerTunnel:
             self._listener.close()
             raise
         self.port: int = self._listener.getsockname()[1]
-        self._reason = ""
-        self._thread = threading.Thread(target=self._run, name="tunnel", daemon=True)
+        self._thread: TunnelThread
 
     def __enter__(self) -> DebuggerTunnel:
-        self._thread.start()
+        self._thread = TunnelThread(self._tunnel)
         threading.Thread(target=self._accept, name="debuggers", daemon=True).start()
         return self
 
@@ -52,20 +50,11 @@ class DebuggerTunnel:
             # Closing the socket alone would not end the thread that accepts.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._tunnel.stop()
-        self._thread.join(_END_SECONDS)
-        self._tunnel.close()
+        self._thread.close()
 
     def wait(self) -> str:
         """Wait for the end of the tunnel, and return the reason as a sentence."""
-        self._thread.join()
-        return self._reason
-
-    def _run(self) -> None:
-        try:
-            self._reason = self._tunnel.run()
-        except Exception as error:
-            self._reason = f"an error of this command: {error!r}"
+        return self._thread.wait()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -76,4 +65,4 @@ class DebuggerTunnel:
 
 def report(text: str) -> None:
     """Print a sentence about the tunnel to stderr."""
-    print(f"tunnel: {sanitize(text)}", file=sys.stderr, flush=True)
+    print_remark("tunnel", text)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from detcloud.cli.commands.lost_runs import is_lost
 from detcloud.cli.commands.places import (
-    POLLING_SECONDS,
     create_interactive_run,
     has_ended,
     open_place,
@@ -27,10 +26,11 @@ from detcloud.cli.framework.argument_types import parse_count, parse_id
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
 from detcloud.cli.framework.options import add_overrides_option, confirm
+from detcloud.cli.framework.polling import ends_soon
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import render_json
-from detcloud.cli.rendering.terminal import sanitize
+from detcloud.cli.rendering.terminal import print_remark
 from detcloud.client.command import SHELL, Command, read_command
 from detcloud.client.dev_state import DevState
 from detcloud.client.folder_sync import FolderSync
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 FILE_MEGABYTES = 100
 FINISH_SECONDS = 120.0
 """The time in which the last differences are transferred after the terminal has closed."""
-END_POLLS = 20
-"""The polls of a shell whose connection broke. The tunnel may end before the cluster stores the end
-of the shell.
-"""
 LOSSES_MAX = 5
 """The most consecutive losses of machines before a terminal opened."""
 NAMES_SHOWN = 5
@@ -415,11 +411,7 @@ def run_editor(shell: Command, path: str, tunnel: PlaceTunnel, thread: SyncThrea
 
 def _wait_for_end(shell: Command) -> None:
     """Wait a moment for the end of a disconnected shell, and print the reason."""
-    for _ in range(END_POLLS):
-        shell.refresh()
-        if shell.has_ended:
-            break
-        time.sleep(POLLING_SECONDS)
+    ends_soon(shell)
     if not has_ended(shell, SHELL):
         _report(f"the connection to shell {shell.id} was lost")
 
@@ -429,8 +421,7 @@ def _report(text: str) -> None:
     terminal, so that the last changes are still transferred.
     """
     with contextlib.suppress(OSError):
-        end = "\r\n" if os.isatty(sys.stderr.fileno()) else "\n"
-        print(f"dev: {sanitize(text)}", end=end, file=sys.stderr, flush=True)
+        print_remark("dev", text)
 
 
 HANDLERS: Handlers = {"dev": Handler(add_dev_arguments, run_dev)}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from detcloud.cli.rendering.terminal import sanitize
+from detcloud.cli.rendering.terminal import print_remark
 from detcloud.client import Client
 from detcloud.client.tunnel import PortPair, UserTunnel, close_listeners, open_listeners
+from detcloud.client.tunnel_thread import TunnelThread
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.tunnel.services import LOCATION, LOCATION_BYTES_MAX
 
@@ -74,10 +72,7 @@ class PlaceTunnel:
             raise
         self.local_port: int = self._listeners[0][0].getsockname()[1]
         """The port of 127.0.0.1 that leads to the notebook or shell."""
-        self.end_reason = ""
-        """The reason of the tunnel's end, as a sentence. "" while the tunnel is open."""
-        self._thread = threading.Thread(target=self._run, name="tunnel", daemon=True)
-        self._thread.start()
+        self._thread = TunnelThread(self._tunnel)
 
     def __enter__(self) -> PlaceTunnel:
         return self
@@ -88,11 +83,13 @@ class PlaceTunnel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._tunnel.stop()
-        # A thread that waits for the machine's answer ends with the process.
-        self._thread.join(_END_SECONDS)
+        self._thread.close()
         close_listeners(self._listeners)
-        self._tunnel.close()
+
+    @property
+    def end_reason(self) -> str:
+        """The reason of the tunnel's end, as a sentence. "" while the tunnel is open."""
+        return self._thread.end_reason
 
     def open_service(self, service: str) -> socket.socket:
         """Open a stream to a service, and return this end. The stream ends at once if the machine
@@ -125,8 +122,8 @@ class PlaceTunnel:
             fields = None
         if not isinstance(fields, dict):
             # The stream ends shortly before the tunnel.
-            self._thread.join(0 if received else _END_SECONDS)
-            reason = f": {self.end_reason}" if self.end_reason else ""
+            end_reason = self._thread.wait(0 if received else _END_SECONDS)
+            reason = f": {end_reason}" if end_reason else ""
             raise DetcloudError(f"the machine did not send the address{reason}")
         return fields
 
@@ -135,15 +132,7 @@ class PlaceTunnel:
 
         Return "" if the tunnel is still open after a time. None waits without a limit.
         """
-        self._thread.join(seconds)
-        return self.end_reason
-
-    def _run(self) -> None:
-        try:
-            self.end_reason = self._tunnel.run()
-        except Exception as error:
-            # The thread's traceback would appear in the middle of a terminal session.
-            self.end_reason = f"an error of this command: {error!r}"
+        return self._thread.wait(seconds)
 
 
 @contextlib.contextmanager
@@ -160,18 +149,11 @@ def print_notices(client: Client, trial_id: int) -> Iterator[None]:
         yield
         return
 
-    def carry() -> None:
-        with contextlib.suppress(Exception):
-            tunnel.run()
-
-    thread = threading.Thread(target=carry, name="notices", daemon=True)
-    thread.start()
+    thread = TunnelThread(tunnel)
     try:
         yield
     finally:
-        tunnel.stop()
-        thread.join(_END_SECONDS)
-        tunnel.close()
+        thread.close()
 
 
 def parse_port(value: object) -> int | None:
@@ -186,6 +168,4 @@ def _pass_notice(on_notice: Callable[[], None], text: str) -> None:
 
 
 def _report(text: str) -> None:
-    """Print a sentence about the tunnel to stderr, also while the terminal is in raw mode."""
-    end = "\r\n" if os.isatty(sys.stderr.fileno()) else "\n"
-    print(f"tunnel: {sanitize(text)}", end=end, file=sys.stderr, flush=True)
+    print_remark("tunnel", text)

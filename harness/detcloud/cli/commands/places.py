@@ -7,7 +7,6 @@ with its address.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -22,6 +21,7 @@ from detcloud.cli.commands.start_progress import StartProgress
 from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
+from detcloud.cli.framework.sigterm import exit_at_sigterm
 from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
@@ -256,7 +256,7 @@ def open_place(
     trial = run.trial()
     if trial is None:
         raise DetcloudError(f"{run.id} has no trial")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    exit_at_sigterm()
     return PlaceTunnel(
         client, trial.id, place, idle_seconds, services=services, on_notice=on_notice
     )

@@ -20,6 +20,7 @@ from detcloud.cli.framework.argument_types import parse_id, parse_port
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_quiet_option, add_replaced_option
 from detcloud.cli.framework.session import connect
+from detcloud.cli.framework.sigterm import exit_at_sigterm
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.client import Client, Trial
 from detcloud.client.event_files import EventFolder
@@ -110,7 +111,7 @@ def start_tensorboard(arguments: Namespace) -> int:
             "download` downloads the files for TensorBoard on another machine"
         )
     # SIGTERM ends TensorBoard and removes the files, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    exit_at_sigterm()
     client = connect(arguments)
     port = arguments.port or _find_free_port()
     address = f"http://{HOST}:{port}/"

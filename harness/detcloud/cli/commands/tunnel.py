@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
@@ -11,6 +10,7 @@ from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED
 from detcloud.cli.framework.session import connect
+from detcloud.cli.framework.sigterm import exit_at_sigterm
 from detcloud.cli.rendering.proxy_ports import proxy_ports
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client
@@ -101,7 +101,7 @@ def run_tunnel(arguments: Namespace) -> int:
     """
     client = connect(arguments)
     # Scripts start background processes with SIGINT ignored, so SIGTERM must close the tunnel too.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    exit_at_sigterm()
     trial_id = (
         arguments.id
         if arguments.trial

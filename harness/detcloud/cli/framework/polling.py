@@ -1,8 +1,12 @@
-"""The pauses of commands that watch the cluster by repeated requests."""
+"""Repeated requests of commands that watch the cluster: their pauses, and the wait for an end."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from detcloud.client import Experiment
 
 
 class PollingTimes(NamedTuple):
@@ -19,3 +23,21 @@ class PollingTimes(NamedTuple):
 
 
 TIMES = PollingTimes()
+END_POLLS, END_POLL_SECONDS = 20, 0.5
+"""The polls for the end of a run after its connection has ended, and the pause between them."""
+
+
+def ends_soon(run: Experiment) -> bool:
+    """Return whether a run ends within the next END_POLLS, and update the fields of the run.
+
+    The connection to a trial may end before the cluster stores the end of the run.
+
+    Raises:
+        DetcloudError: a request failed.
+    """
+    for _ in range(END_POLLS):
+        run.refresh()
+        if run.has_ended:
+            return True
+        time.sleep(END_POLL_SECONDS)
+    return False

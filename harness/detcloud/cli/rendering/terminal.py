@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import unicodedata
 from typing import TextIO
 
@@ -38,6 +39,15 @@ def is_live(stream: TextIO) -> bool:
     TERM is `dumb`.
     """
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def print_remark(subject: str, text: str) -> None:
+    """Print `SUBJECT: TEXT` to stderr, also while the terminal is in raw mode.
+
+    Control sequences are removed from the text.
+    """
+    end = "\r\n" if sys.stderr.isatty() else "\n"
+    print(f"{subject}: {sanitize(text)}", end=end, file=sys.stderr, flush=True)
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
 import time
 from typing import Final
 
@@ -13,13 +12,13 @@ from detcloud.cli.verification.cloud_calls import wait_with_progress
 from detcloud.cli.verification.report import StepFailed, StepReport, StepSkipped
 from detcloud.client import Client
 from detcloud.client.tunnel import PortPair, UserTunnel, close_listeners, open_listeners
+from detcloud.client.tunnel_thread import TunnelThread
 from detcloud.shared.http import ApiError
 
 # The relay may have to start, which takes less than two minutes.
 ANSWER_SECONDS_MAX: Final = 180.0
 # Ports of programs, below the ports that systems choose for connections.
 _PORTS: Final = range(20_000, 30_000)
-_END_SECONDS: Final = 5.0
 
 
 def choose_port() -> int:
@@ -48,20 +47,20 @@ def check_tunnel(
             if error.status == 404:
                 raise StepSkipped(error.message) from None
             raise
-        thread = threading.Thread(target=lambda: reports.append(tunnel.run()), daemon=True)
-        thread.start()
+        thread = TunnelThread(tunnel)
         try:
             local = listeners[0][0].getsockname()[1]
             text = secrets.token_hex(16).encode()
             echo = wait_with_progress(lambda: _exchange(local, text), progress, "opening a tunnel")
         finally:
-            tunnel.stop()
-            thread.join(_END_SECONDS)
-            tunnel.close()
+            thread.close()
     finally:
         close_listeners(listeners)
     if echo != text:
-        said = "; ".join(reports) or f"no answer in {ANSWER_SECONDS_MAX:g} s"
+        said = (
+            "; ".join(filter(None, (*reports, thread.end_reason)))
+            or f"no answer in {ANSWER_SECONDS_MAX:g} s"
+        )
         raise StepFailed(f"the program behind the tunnel did not answer: {said}")
     step.details["seconds to the first byte"] = round(time.monotonic() - began, 1)
 
