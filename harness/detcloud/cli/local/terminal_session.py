@@ -97,13 +97,22 @@ def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | 
                 _write_all(sys.stderr.fileno() if kind == ERRORS else sys.stdout.fileno(), payload)
             if not received:
                 return None
-        if changes in readable:
-            os.read(changes, READ_BYTES)
+        # Keys that were typed after a change of the window must arrive after the new size. The
+        # signal may have come after `select` looked at `changes`.
+        if _has_changed(changes):
             waiting += pack_frame(SIZE, pack_size(*_window_size()))
         if sys.stdin.fileno() in readable:
             typed = os.read(sys.stdin.fileno(), READ_BYTES)
             waiting += pack_frame(DATA, typed) if typed else pack_frame(END)
             inputs = inputs if typed else [changes]
+
+
+def _has_changed(changes: int) -> bool:
+    """Return whether the size of the window has changed since the last call."""
+    try:
+        return bool(os.read(changes, READ_BYTES))
+    except BlockingIOError:
+        return False
 
 
 def _window_size() -> tuple[int, int]:
@@ -148,11 +157,12 @@ def _raw_input() -> Iterator[None]:
 def _window_changes() -> Iterator[int]:
     """Provide a file descriptor that becomes readable when the size of the window changes.
 
-    The handler of SIGWINCH is replaced during the block. At the end, the former handler is restored
-    and the descriptor is closed.
+    Reading from the descriptor does not block. The handler of SIGWINCH is replaced during the
+    block. At the end, the former handler is restored and the descriptor is closed.
     """
     readable, writable = os.pipe()
-    os.set_blocking(writable, False)
+    for descriptor in (readable, writable):
+        os.set_blocking(descriptor, False)
 
     def note(_number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(BlockingIOError):
