@@ -116,8 +116,8 @@ class TrialSettings:
     of slots. None: no limit.
     """
     idle_timeout_ms: int | None = None
-    """The time in ms after which the agent ends the idle run of a command or shell. None: no
-    limit.
+    """The time in ms after which the agent ends an idle run. The trial of an experiment is then
+    canceled. None: no limit, and always for notebooks.
     """
     experiment_duration_ms: int | None = None
     """The time in ms after which the experiment is canceled, from the first assignment of slots to

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from control_plane.actors.messages.trial import (
     FIRST_STEP,
+    IDLE_TIMEOUT,
     NOTICE_OUTCOMES,
     AllocationExited,
     CheckpointDamageReported,
@@ -398,6 +399,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
         is_permanent=line.get("lasting") is True,
         notice_age_ms=age_ms if _is_whole(age_ms) and age_ms >= 0 else 0,
+        limit=IDLE_TIMEOUT if line.get("limit") == IDLE_TIMEOUT else "",
     )
 
 

@@ -184,7 +184,9 @@ def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str
     """Return the field `run_limits` if the run or the experiment has limits, else no field.
 
     `ends_ms` is the end of the run or of the experiment in epoch ms. `idle_timeout_ms` is the time
-    after which the agent ends an idle run. `experiment_ends_ms` is None without a limit, and until
+    after which the agent ends an idle command or shell. Trials of experiments have
+    `trial_idle_timeout_ms` instead, because older agents would not count their output as use.
+    `experiment_ends_ms` is None without a limit, and until
     the experiment has learned of its first run.
     """
     settings, allocation = trial.settings, trial.allocation
@@ -195,7 +197,8 @@ def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str
     elif duration_ms is not None and allocation is not None and allocation.placed_ms:
         limits["ends_ms"] = allocation.placed_ms + duration_ms
     if settings.idle_timeout_ms is not None:
-        limits["idle_timeout_ms"] = settings.idle_timeout_ms
+        name = "idle_timeout_ms" if settings.runs_once else "trial_idle_timeout_ms"
+        limits[name] = settings.idle_timeout_ms
     return {"run_limits": limits} if limits else {}
 
 

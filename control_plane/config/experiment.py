@@ -173,6 +173,10 @@ class ExperimentConfig(Section):
     """The time after which the experiment is canceled, from the first assignment of slots: trials
     save checkpoints first. Waits and pauses count. If absent, an experiment has no limit.
     """
+    idle_timeout: PositiveDuration | None = None
+    """The time after which an idle trial is canceled: no report, no line of output, no work of its
+    GPUs, and no byte of a tunnel. If absent, an idle trial continues.
+    """
     exit_timeout: Count | None = None
     """The time in seconds that threads of a trial's process may still run after the training code
     has ended. Then the process is ended. 60 by default.

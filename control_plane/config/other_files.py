@@ -78,7 +78,7 @@ OTHER_FILES: Final = (
     ),
     OtherFile(
         "a command, a notebook, a shell or a TensorBoard",
-        frozenset({"idle_timeout", "notebook_idle_type", "tensorboard_args", "work_dir"}),
+        frozenset({"notebook_idle_type", "tensorboard_args", "work_dir"}),
         _RUN,
     ),
 )

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from control_plane.actors.records import JobKind
 from control_plane.config import master_fields
 from control_plane.config.alarms import Alarms
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
@@ -29,7 +30,7 @@ from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
-from control_plane.config.run_limits import RunLimitRules
+from control_plane.config.run_limits import ExperimentLimitRules, LimitRules, RunLimitRules
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
 from control_plane.config.storage import CheckpointStorage, Storage
 from control_plane.config.task_container_defaults import TaskContainerDefaults
@@ -255,6 +256,8 @@ class ClusterConfig(Section):
     """
     run_limits: RunLimitRules = Field(default_factory=RunLimitRules)
     """The limits of commands, notebooks and shells; see Run limits."""
+    experiment_limits: ExperimentLimitRules = Field(default_factory=ExperimentLimitRules)
+    """The limits of experiments; see Experiment limits."""
     alarms: Alarms = Field(default_factory=Alarms)
     """The thresholds of the cluster's alarms; see Alarms."""
 
@@ -289,6 +292,10 @@ class ClusterConfig(Section):
     def find_pool(self, name: str) -> ResourcePool | None:
         """Return the pool called `name`, or None if the configuration lacks the pool."""
         return next((pool for pool in self.resource_pools if pool.pool_name == name), None)
+
+    def limit_rules(self, kind: JobKind) -> LimitRules:
+        """Return the rules for the limits of a job of this kind."""
+        return self.experiment_limits if kind is JobKind.EXPERIMENT else self.run_limits
 
     def scheduler_of(self, pool: ResourcePool) -> Scheduler:
         """Return the scheduler in the pool's configuration, or else the cluster's scheduler."""

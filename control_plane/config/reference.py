@@ -1,21 +1,15 @@
 """The references of configurations, docs/configuration.md and docs/cluster-configuration.md.
 
-The text of a field is the string below the field in the source of the model. Python discards these
-strings, so this module parses the source. The first paragraph of a text is a cell of the table, and
-further paragraphs follow the table.
+The text of a field is the string below the field in the source of the model (field_sources.py). The
+first paragraph of a text is a cell of the table, and further paragraphs follow the table.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -25,16 +19,16 @@ from control_plane.config.alarms import Alarms
 from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
+from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
-from control_plane.config.run_limits import RunLimitRules
+from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
 from control_plane.config.spelled_types import SPELLED_OUT
 from control_plane.config.task_container_defaults import TaskContainerDefaults
 from control_plane.field_types import Length
-from control_plane.paragraphs import first_paragraph, further_paragraphs, joined_paragraphs
-from control_plane.searchers.options import OptionGroup
+from control_plane.paragraphs import first_paragraph, further_paragraphs
 from control_plane.searchers.registry import searcher_specs
 
 INTRODUCTION: Final = """\
@@ -254,6 +248,13 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         RunLimitRules,
     ),
     (
+        "Experiment limits",
+        "`experiment_limits`: the defaults and the longest values of `idle_timeout` and "
+        "`max_duration` of [experiments](manage.md#stop-continue-end). Running experiments keep "
+        "their limits when the values change.",
+        ExperimentLimitRules,
+    ),
+    (
         "Alarms",
         "`alarms`: when the cluster raises its own [alarms](runbook/README.md). The tick checks "
         "the alarms every five minutes.",
@@ -370,10 +371,12 @@ def field_rows(model: type[Section], below: type[Section] | None = None) -> list
     Fields that a class of `below` declares are left out. A `type` with a single value is left out.
     Raise LookupError for a field without a meaning or with an unknown type.
     """
-    known = {_field_source(below, name).owner for name in below.model_fields} if below else set()
+    known = (
+        {find_field_source(below, name).owner for name in below.model_fields} if below else set()
+    )
     rows = list[tuple[str, ...]]()
     for name, field in model.model_fields.items():
-        written = _field_source(model, name)
+        written = find_field_source(model, name)
         # The title of a section already names a type with a single value.
         is_tag = name == "type" and written.annotation.count("'") <= len("''")
         if not is_tag and (below is None or written.owner not in known):
@@ -382,27 +385,7 @@ def field_rows(model: type[Section], below: type[Section] | None = None) -> list
     return rows
 
 
-class _FieldSource(NamedTuple):
-    """A field in the source of the class `owner`, with the string below as the meaning."""
-
-    owner: str
-    annotation: str
-    meaning: str
-
-
-def _field_source(model: type[Section], name: str) -> _FieldSource:
-    """Return the source of a field in the first class of the MRO with a meaning for the field.
-
-    Raise LookupError if no class has a meaning. The field `type` needs none.
-    """
-    for cls in model.__mro__:
-        found = _fields(cls).get(name)
-        if found is not None and (found.meaning or name == "type"):
-            return found
-    raise LookupError(f"{model.__name__}.{name} has no meaning: write it below the field")
-
-
-def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
+def _type_text(written: FieldSource, name: str, field: FieldInfo) -> str:
     if (written.owner, name) in SPELLED_OUT:
         return SPELLED_OUT[written.owner, name]
     annotation = written.annotation.removesuffix(" | None")
@@ -437,7 +420,7 @@ def _plain_type(hint: Any, metadata: Sequence[Any]) -> str:
     return f"{kind} > {bounds['gt']:g}" if "gt" in bounds else kind
 
 
-def _default_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
+def _default_text(written: FieldSource, name: str, field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if name in CHOSEN_BY_CHECK:
         return "drawn" if name == "experiment_seed" else "required"
@@ -456,43 +439,3 @@ def _default_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
 
 def _sentence(model: type[Section]) -> str:
     return " ".join((model.__doc__ or "").split())
-
-
-@cache
-def _fields(cls: type) -> dict[str, _FieldSource]:
-    """Return the sources of the fields that the class itself declares, by name. Cached.
-
-    Return {} for a class that is neither a section nor an option group.
-    """
-    if not issubclass(cls, (Section, OptionGroup)):
-        return {}
-    found = {}
-    body = [*_class_tree(cls).body, None]
-    for statement, after in pairwise(body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            annotation = ast.unparse(_without_checks(statement.annotation))
-            found[statement.target.id] = _FieldSource(cls.__name__, annotation, _text(after))
-    return found
-
-
-def _without_checks(annotation: ast.expr) -> ast.expr:
-    """Return the bare type inside an `Annotated`, or any other annotation unchanged."""
-    match annotation:
-        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[bare, *_])):
-            return bare
-        case _:
-            return annotation
-
-
-def _text(statement: ast.stmt | None) -> str:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return joined_paragraphs(str(statement.value.value)).replace("|", "\\|")
-    return ""
-
-
-def _class_tree(cls: type) -> ast.ClassDef:
-    module = sys.modules[cls.__module__]
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            return node
-    raise LookupError(f"{cls.__name__} is not at the top of {cls.__module__}")

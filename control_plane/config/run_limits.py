@@ -1,7 +1,9 @@
-"""The limits of commands, notebooks and shells: how long a run may take, and may be idle.
+"""The limits of experiments, commands, notebooks and shells: `max_duration` and `idle_timeout`.
 
-A run is a command, notebook or shell. The fields are at the top of a run's configuration, and no
-part of an experiment's. The cluster's configuration has defaults and the longest allowed values.
+A run is a command, notebook or shell. The limits are at the top of a configuration. Experiments
+store their limits in their configuration, and runs in the settings of their trial. The cluster's
+configuration has defaults and the longest allowed values: `run_limits` for runs, and
+`experiment_limits` for experiments.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class RunLimitFields(Section):
 
 
 class RunLimits(NamedTuple):
-    """The limits of a run, in milliseconds. None: no limit."""
+    """The limits of a run or an experiment, in milliseconds. None: no limit."""
 
     idle_timeout_ms: int | None = None
     max_duration_ms: int | None = None
@@ -40,23 +42,13 @@ class RunLimits(NamedTuple):
 NO_LIMITS: Final = RunLimits()
 
 
-class RunLimitRules(Section):
-    """The cluster's rules for the limits of commands, notebooks and shells."""
+class LimitRules(Section):
+    """The fields that the rules for runs and for experiments share."""
 
     default_idle_timeout: PositiveDuration | None = None
-    """The default `idle_timeout` of notebooks and shells. Commands have no default, because a
-    command that computes may be idle.
-    """
     longest_idle_timeout: PositiveDuration | None = None
-    """The longest `idle_timeout` that a configuration may set. Notebooks and shells must then have
-    one; the default is this value if `default_idle_timeout` is absent.
-    """
     default_max_duration: PositiveDuration | None = None
-    """The default `max_duration` of commands, notebooks and shells."""
     longest_max_duration: PositiveDuration | None = None
-    """The longest `max_duration` that a configuration may set. Every command, notebook and shell
-    must then have one; the default is this value if `default_max_duration` is absent.
-    """
 
     @model_validator(mode="after")
     def _check_defaults(self) -> Self:
@@ -68,7 +60,7 @@ class RunLimitRules(Section):
         return self
 
     def config_layer(self, kind: JobKind) -> dict[str, Any]:
-        """Return the defaults as a layer of the configuration of a run of this kind."""
+        """Return the defaults as a layer of the configuration of a job of this kind."""
         layer = {}
         for name in _limited_fields(kind):
             default = self._default(name)
@@ -99,6 +91,42 @@ class RunLimitRules(Section):
     def _longest(self, name: str) -> int | None:
         value: int | None = getattr(self, f"longest_{name}")
         return value
+
+
+class RunLimitRules(LimitRules):
+    """The cluster's rules for the limits of commands, notebooks and shells."""
+
+    default_idle_timeout: PositiveDuration | None = None
+    """The default `idle_timeout` of notebooks and shells. Commands have no default, because a
+    command that computes may be idle.
+    """
+    longest_idle_timeout: PositiveDuration | None = None
+    """The longest `idle_timeout` that a configuration may set. Notebooks and shells must then have
+    one; the default is this value if `default_idle_timeout` is absent.
+    """
+    default_max_duration: PositiveDuration | None = None
+    """The default `max_duration` of commands, notebooks and shells."""
+    longest_max_duration: PositiveDuration | None = None
+    """The longest `max_duration` that a configuration may set. Every command, notebook and shell
+    must then have one; the default is this value if `default_max_duration` is absent.
+    """
+
+
+class ExperimentLimitRules(LimitRules):
+    """The cluster's rules for the limits of experiments."""
+
+    default_idle_timeout: PositiveDuration | None = None
+    """The default `idle_timeout` of experiments."""
+    longest_idle_timeout: PositiveDuration | None = None
+    """The longest `idle_timeout` that an experiment may set. Every experiment must then have one;
+    the default is this value if `default_idle_timeout` is absent.
+    """
+    default_max_duration: PositiveDuration | None = None
+    """The default `max_duration` of experiments."""
+    longest_max_duration: PositiveDuration | None = None
+    """The longest `max_duration` that an experiment may set. Every experiment must then have one;
+    the default is this value if `default_max_duration` is absent.
+    """
 
 
 def take_limits(layers: Sequence[Tree]) -> tuple[list[Tree], RunLimits, list[Finding]]:
@@ -134,7 +162,5 @@ def limit_values(limits: RunLimits) -> dict[str, str]:
 
 
 def _limited_fields(kind: JobKind) -> tuple[str, ...]:
-    """Return the limits for which the cluster has defaults, for runs of this kind."""
-    if kind is JobKind.EXPERIMENT:
-        return ()
+    """Return the limits for which the cluster has defaults, for jobs of this kind."""
     return LIMIT_FIELDS if kind is not JobKind.COMMAND else ("max_duration",)

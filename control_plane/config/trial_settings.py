@@ -67,7 +67,8 @@ def trial_settings(
         submitted_ms: the time of the submission, in epoch ms. A relative deadline starts here.
         kind: the kind of job. Trials of kinds other than EXPERIMENT run only once.
         limits: the limits of a command, notebook or shell. The program of a notebook has its own
-            idle settings, so that the agent does not watch an idle notebook.
+            idle settings, so that the agent does not watch an idle notebook. Ignored for
+            experiments, whose limits are in the configuration.
         snapshots: how the files of a notebook's or shell's folder are kept. None: they are lost.
 
     Raises:
@@ -78,6 +79,8 @@ def trial_settings(
     if config.preemption_timeout is not None:
         preempt_ms = min(config.preemption_timeout, PREEMPTION_SECONDS_MAX) * 1_000
     deadline = config.resources.deadline
+    if kind is JobKind.EXPERIMENT:
+        limits = RunLimits(idle_timeout_ms=config.idle_timeout)
     return TrialSettings(
         pool=pool,
         slots=config.job.slots_per_trial,

@@ -1,17 +1,17 @@
-"""Checks of submitted commands, notebooks and shells against the cluster."""
+"""Checks of submitted experiments, commands, notebooks and shells against the cluster."""
 
 from collections.abc import Sequence
 
 from control_plane.actors.records import JobKind
-from control_plane.config.run_limits import RunLimitRules, RunLimits
+from control_plane.config.run_limits import LimitRules, RunLimits
 from control_plane.errors import invalid
 from control_plane.findings import path_text
 from control_plane.services import Services
 from control_plane.usecases.placement import Destination
 
 
-def check_run_limits(rules: RunLimitRules, kind: JobKind, limits: RunLimits) -> None:
-    """Check the limits of a command, notebook or shell against the cluster's longest limits.
+def check_limits(rules: LimitRules, kind: JobKind, limits: RunLimits) -> None:
+    """Check the limits of a submitted job against the cluster's longest limits.
 
     Raises:
         RequestError: invalid, if a limit is longer than the cluster allows, or null.

@@ -26,7 +26,7 @@ from control_plane.config.check import (
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
-from control_plane.config.run_limits import NO_LIMITS, RunLimits
+from control_plane.config.run_limits import RunLimits
 from control_plane.config.template import Template, drop_template_secrets
 from control_plane.config.trial_settings import (
     job_of,
@@ -58,7 +58,7 @@ from control_plane.usecases.placement import (
     trial_needs,
 )
 from control_plane.usecases.restored_files import RestoredFiles, find_restored_files
-from control_plane.usecases.run_checks import check_reachable, check_run_limits
+from control_plane.usecases.run_checks import check_limits, check_reachable
 from control_plane.usecases.storage_check import check_storage
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
@@ -111,7 +111,7 @@ class _Placement(NamedTuple):
     stated_fields: Mapping[str, object]
     """The fields that the user or the template set. {} for commands, notebooks and shells."""
     limits: RunLimits
-    """The limits of a command, notebook or shell. NO_LIMITS for experiments."""
+    """The limits of the job."""
     snapshots: SnapshotSettings | None
     """How the files of a notebook or shell are kept. None: they are lost with the run."""
     restored: RestoredFiles | None
@@ -327,18 +327,17 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
 
     config = check_over({})
     pools = choose_destinations(services, config.job.resource_pools, config.job.slots_per_trial)
-    rules = pools[0].cluster.run_limits
+    rules = pools[0].cluster.limit_rules(submission.kind)
     defaults = {
         **task_defaults(pools[0].pool, pools[0].cluster),
         **rules.config_layer(submission.kind),
     }
     config = check_over(defaults) if defaults else config
-    limits, snapshots = NO_LIMITS, None
+    limits, snapshots = RunLimits(config.idle_timeout, config.max_duration), None
     if submission.kind is not JobKind.EXPERIMENT:
         limits = find_run_limits(
             submission.config, template=template, cluster=defaults, overrides=submission.overrides
         )
-        check_run_limits(rules, submission.kind, limits)
         snapshots = find_snapshots(
             submission.config,
             submission.kind,
@@ -346,6 +345,7 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
             cluster=defaults,
             overrides=submission.overrides,
         )
+    check_limits(rules, submission.kind, limits)
     stated_fields: Mapping[str, object] = {}
     if submission.kind is JobKind.EXPERIMENT:
         stated_fields = find_stated_fields(

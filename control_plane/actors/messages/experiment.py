@@ -336,7 +336,7 @@ class TrialEnded:
     early_exit: str
     """The ExitReason of an early end. "": an ordinary end."""
     message: str = ""
-    """The text for users about an end in ERROR, else ""."""
+    """The text for users about an end in ERROR or by `idle_timeout`. "": any other end."""
     run_generation: int = field(default=0, metadata=keep_stored_name("life"))
     """The run generation in which the trial ran."""
 

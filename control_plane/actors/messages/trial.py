@@ -413,6 +413,9 @@ NOTICE_OUTCOMES: Final = ("saved", "finished", "kept", CUT)
 """
 
 
+IDLE_TIMEOUT = "idle_timeout"
+
+
 @dataclass(frozen=True, slots=True)
 class AllocationExited:
     """The processes of a node have exited. All reports of the node were delivered before."""
@@ -441,6 +444,8 @@ class AllocationExited:
     """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
     notice_age_ms: int = 0
     """The time in ms from the notice to the exit, by the agent's clock. 0: not reported."""
+    limit: str = ""
+    """IDLE_TIMEOUT if the agent has ended an idle run, otherwise ""."""
 
 
 AllocationMessage = (

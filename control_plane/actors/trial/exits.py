@@ -106,6 +106,7 @@ def _after_end(
 
     - Refused hyperparameters, an announced stop and the exit reason `completed` end the trial in
       COMPLETED.
+    - An idle run that its agent has ended cancels the trial.
     - Losses, yields, failed starts and exits on request let the trial start again without a
       restart. Too many such ends without progress end it in ERROR.
     - Any other exit counts as a failure.
@@ -123,6 +124,8 @@ def _after_end(
         return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
     if gang.is_loss(message, allocation.desired_state):
         return reconcile_after_loss(state, allocation, message, context)
+    if message.limit and allocation.desired_state is DesiredState.RUN:
+        return _end_idle_trial(state, message, context)
     if reason in ("preempted", "idle"):
         return reconcile_after_yield(state, allocation, context)
     if allocation.desired_state is not DesiredState.RUN:
@@ -131,6 +134,21 @@ def _after_end(
     if reason == "start_failed":
         return reconcile_after_failed_start(state, allocation, message, context)
     return _after_failure(state, allocation, message, context)
+
+
+def _end_idle_trial(
+    state: TrialState, message: AllocationExited, context: StepContext
+) -> TrialState:
+    """Cancel a trial after the agent has ended the idle run. The message names the limit."""
+    context.add_reason(message.message)
+    text = f"trial {state.trial_id} was canceled: {message.message}"
+    return end_trial(
+        evolve(state, message=text),
+        Status.CANCELED,
+        ExitReason.USER_CANCELED,
+        context,
+        says_why=True,
+    )
 
 
 def _reason_without_request(state: TrialState, allocation: Allocation) -> str:

@@ -5,7 +5,8 @@ was lost. Once a node has failed or was lost, the other nodes are stopped. The v
 that decides how the gang ends:
 - Refused hyperparameters come first, since the other nodes fail for lack of the refusing node.
 - A loss comes before a failure, for the same reason, and because losses are reported late.
-- A failure comes before a good exit. Among equal exits, the first one decides.
+- A failure comes before a good exit. Among equal exits, the first one decides. An idle run that
+  its agent has ended counts like a failure, so that the other nodes are stopped.
 - If all nodes ended well, the exit of the chief decides. The chief is the node of rank 0.
 """
 
@@ -120,7 +121,8 @@ def is_over(allocation: Allocation) -> bool:
 def is_broken(allocation: Allocation) -> bool:
     """Return whether the gang's verdict is a loss, a failure or refused hyperparameters.
 
-    A failure is an exit whose reason is not in _GOOD_REASONS. Return False before any node exited.
+    A failure is an exit at a limit, or an exit whose reason is not in _GOOD_REASONS. Return False
+    before any node exited.
     """
     verdict = allocation.verdict
     return verdict is not None and _exit_weight(verdict.exit, verdict.desired_state) >= _FAILED
@@ -157,6 +159,6 @@ def _exit_weight(message: AllocationExited, desired: DesiredState) -> int:
         return _REFUSED
     if is_loss(message, desired):
         return _LOST
-    if message.reason not in _GOOD_REASONS:
+    if message.reason not in _GOOD_REASONS or message.limit:
         return _FAILED
     return _OTHER if message.node_rank else _CHIEF

@@ -136,20 +136,26 @@ def end_with_error(state: TrialState, text: str, context: StepContext) -> TrialS
 
 
 def end_trial(
-    state: TrialState, status: Status, early_exit: ExitReason | None, context: StepContext
+    state: TrialState,
+    status: Status,
+    early_exit: ExitReason | None,
+    context: StepContext,
+    *,
+    says_why: bool = False,
 ) -> TrialState:
     """End the trial with a final status, and send the experiment a TrialEnded.
 
     An allocation is released: the pool gets a SlotsReleased. For slots with a price, a usage row is
     written and the experiment gets a TrialMetered (`finish_metering`). The TrialEnded contains
-    `state.message` only if the status is ERROR, or the trial runs once.
+    `state.message` only if the status is ERROR, the trial runs once, or `says_why` is set.
 
     Args:
         early_exit: the reason that the search gets. None: an ordinary end.
+        says_why: whether `state.message` is the reason of an end in another status.
     """
     if state.allocation is not None:
         state = _release_slots(state, state.allocation, context)
-    says_why = status is Status.ERROR or state.settings.runs_once
+    says_why = says_why or status is Status.ERROR or state.settings.runs_once
     message = TrialEnded(
         number=state.number,
         status=status,

@@ -64,13 +64,15 @@ def _trial_continuation_sentence(message: to_trial.TrialContinued, context: Sent
 
 
 def _exit_sentence(message: to_trial.AllocationExited, context: SentenceContext) -> str:
-    """Return how a node exited.
+    """Return how a node exited. An idle run that its agent has ended has the agent's reason.
 
     A known reason other than an error has its own phrase, followed by an interruption notice, if
     any. For a failure, list the reason, the exit code and the last line of the error, as far as
     known.
     """
     name = context.node(message)
+    if message.limit:
+        return f"{name} was ended by its agent: {message.message}"
     if message.reason in _EXITS:
         ending = (
             f", since its machine is being taken away: {last_line(message.notice)}"

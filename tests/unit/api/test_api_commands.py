@@ -13,6 +13,7 @@ from control_plane.state.table import Expect, Put
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import Cluster
 from tests.unit.api.test_api_jobs import configure
+from tests.unit.api.test_api_projects import SINGLE
 from tests.unit.api.test_api_projects import create as create_experiment
 
 ECHO = "name: hello\nentrypoint: [echo, hello]\n"
@@ -203,8 +204,8 @@ def test_command_shows_the_program(cluster: Cluster, entrypoint: str, program: s
     assert cluster.get("/experiments/1").json["run"]["program"] == program
 
 
-def configure_limits(cluster: Cluster, **limits: str) -> None:
-    body = ClusterConfig.model_validate({"run_limits": limits}).to_json()
+def configure_limits(cluster: Cluster, section: str = "run_limits", **limits: str) -> None:
+    body = ClusterConfig.model_validate({section: limits}).to_json()
     cluster.services.table.commit((Put(SHARED_CONFIG, 9, body, Expect.ANYTHING),))
 
 
@@ -235,5 +236,16 @@ def test_limits_follow_the_rules_of_the_cluster(cluster: Cluster) -> None:
         assert (refused.status, refused.code) == (422, "invalid")
         assert "max_duration" in refused.json["error"]["message"]
         assert "set at most 1d" in str(refused.json["error"])
-    # The rules are for commands, notebooks and shells only.
+    # Experiments have rules of their own.
     create_experiment(cluster)
+
+
+def test_limits_of_experiments_follow_the_rules_of_the_cluster(cluster: Cluster) -> None:
+    configure_limits(
+        cluster, "experiment_limits", longest_max_duration="2d", default_idle_timeout="1h"
+    )
+    config = cluster.get(f"/experiments/{create_experiment(cluster)}").json["config"]
+    assert (config["max_duration"], config["idle_timeout"]) == ("2d", "1h")
+    refused = cluster.create(SINGLE, overrides=["max_duration=3d"])
+    assert (refused.status, refused.code) == (422, "invalid")
+    assert "set at most 2d" in str(refused.json["error"])

@@ -19,7 +19,6 @@ SEARCHER = "searcher: {name: single, metric: loss}\n"
         ("constraints: {priority_limit: 3}\n", "rules for configurations", "template set"),
         ("description: d\nresources: {slots: 1}\n", "a command, a notebook", "add entrypoint and"),
         ("entrypoint: [a]\nresources: {slots: 0}\n", "a command, a notebook", "add entrypoint"),
-        ("idle_timeout: 30m\nbind_mounts: []\n", "a command, a notebook", "add entrypoint"),
         ("tensorboard_args: [-x]\n", "a command, a notebook", "add entrypoint"),
     ],
 )

@@ -60,9 +60,14 @@ def test_invalid_limit_is_refused_with_its_place(text: str, path: str) -> None:
     assert [(problem.path, problem.line) for problem in refused.value.problems] == [(path, 1)]
 
 
-def test_experiment_has_no_limits() -> None:
-    with pytest.raises(ConfigInvalid, match="configures a command, a notebook, a shell"):
-        check_config("max_duration: 1h\n")
+def test_limits_of_an_experiment_are_fields_of_its_configuration() -> None:
+    text = "entrypoint: python3 train.py\nmax_duration: 8h\nidle_timeout: 30m\n"
+    config = check_config(text + "searcher: {name: single, max_length: 1, metric: loss}\n")
+    settings = trial_settings(config, "pool", 0)
+    assert settings.experiment_duration_ms == 8 * HOUR_MS
+    assert settings.idle_timeout_ms == HOUR_MS // 2
+    # The experiment ends at max_duration, so that the run itself has no such limit.
+    assert settings.max_duration_ms is None
 
 
 @pytest.mark.parametrize(
@@ -78,11 +83,25 @@ def test_experiment_has_no_limits() -> None:
             NOTEBOOK,
             {"max_duration": "8h"},
         ),
-        ({"default_max_duration": "8h"}, JobKind.EXPERIMENT, {}),
     ],
 )
 def test_cluster_has_defaults(limits: dict[str, str], kind: JobKind, layer: dict[str, str]) -> None:
     assert rules(**limits).config_layer(kind) == layer
+
+
+def test_cluster_has_separate_limits_for_experiments() -> None:
+    fields = {
+        "run_limits": {"default_max_duration": "8h"},
+        "experiment_limits": {"longest_max_duration": "5d", "default_idle_timeout": "2h"},
+    }
+    cluster = ClusterConfig.model_validate(fields)
+    of_experiments = cluster.limit_rules(JobKind.EXPERIMENT)
+    layer = of_experiments.config_layer(JobKind.EXPERIMENT)
+    assert layer == {"max_duration": "5d", "idle_timeout": "2h"}
+    assert cluster.limit_rules(SHELL).config_layer(SHELL) == {"max_duration": "8h"}
+    problem = of_experiments.find_problem(JobKind.EXPERIMENT, RunLimits(None, None))
+    assert problem is not None
+    assert problem.loc == ("max_duration",)
 
 
 def test_default_of_the_cluster_ends_idle_notebooks() -> None:

@@ -18,7 +18,7 @@ from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
-from detcloud.agent.allocation.run_limits import LimitWatch, RunLimits
+from detcloud.agent.allocation.limited_run import LimitedRun
 from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.allocation.token_bucket import TokenBucket
@@ -27,7 +27,6 @@ from detcloud.agent.allocation.trial_reports import PRIORITY_KINDS, ReportLine, 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Status
 from detcloud.shared.notices import Notice
-from detcloud.shared.use_mark import read_use_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,9 +79,7 @@ class Allocation:
         self._agent_report_scanned = 0
         # Whether the program is a command, notebook or shell, which does not continue elsewhere.
         self.runs_once = False
-        self._watch: LimitWatch | None = None
-        self._limit_reason = ""
-        self._limit_warning = ""
+        self._limited: LimitedRun | None = None
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
@@ -182,34 +179,33 @@ class Allocation:
                 self._write_directives()
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
-        """Watch the limits of a command's, notebook's or shell's run, if the specification has any.
-        `poll` then warns in the log, and ends an idle run. Also set `runs_once`.
+        """Watch the limits of the run, if the specification has any. `poll` then warns in the log,
+        and ends an idle run. Also set `runs_once`.
         """
         self.runs_once = (spec or {}).get("runs_once") is True
-        limits = RunLimits.of_spec(spec)
-        self._watch = None if limits is None else LimitWatch(limits, _now_ms())
+        self._limited = LimitedRun.of_spec(self.directory, spec, _now_ms())
 
     @property
     def has_idle_timeout(self) -> bool:
         """Whether the agent ends the run when nobody uses it."""
-        return self._watch is not None and self._watch.has_idle_timeout
+        return self._limited is not None and self._limited.watch.has_idle_timeout
 
     def note_use(self) -> None:
         """Note that somebody uses the run now."""
-        watch = self._watch
-        if watch is not None:
+        limited = self._limited
+        if limited is not None:
             now_ms = _now_ms()
-            watch.note_use(now_ms, now_ms)
+            limited.watch.note_use(now_ms, now_ms)
 
     def take_limit_warning(self) -> str:
         """Return the limits' warning that `poll` has found since the last call. "" without one."""
-        warning, self._limit_warning = self._limit_warning, ""
-        return warning
+        limited = self._limited
+        return "" if limited is None else limited.take_warning()
 
     def end_warning(self) -> str:
         """Return the warning of the near end for a terminal that is opened now. "" without one."""
-        watch = self._watch
-        return "" if watch is None else watch.end_warning(_now_ms())
+        limited = self._limited
+        return "" if limited is None else limited.watch.end_warning(_now_ms())
 
     def notify(self, notice: Notice) -> None:
         """Write the machine's notice into the directives of a trial without a recorded exit.
@@ -262,8 +258,10 @@ class Allocation:
                 finally:
                     if self._directives_unwritten and not self._exited:
                         self._write_directives()
-            if self._watch is not None and not self._exited and self.is_needed:
-                self._check_limits(self._watch)
+            limited = self._limited
+            is_watched = limited is not None and not self._exited and self.is_needed
+            if limited is not None and is_watched and limited.check(_now_ms()):
+                self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
 
     def scan_output(self) -> ScanResult:
         """Search for reports and log output that are new since the last scan.
@@ -366,19 +364,6 @@ class Allocation:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
-    def _check_limits(self, watch: LimitWatch) -> None:
-        """Write a due warning to the log, or kill an idle run. Raises OSError if a write fails."""
-        now_ms = _now_ms()
-        watch.note_use(read_use_ms(self.directory.home), now_ms)
-        outcome = watch.check(now_ms)
-        if outcome.warning:
-            self._limit_warning = outcome.warning
-            with contextlib.suppress(OSError):
-                self.directory.write_notices([f"[detcloud] {outcome.warning}"])
-        if outcome.end_reason:
-            self._limit_reason = outcome.end_reason
-            self.kill(limits.GRACE_MS, reason=outcome.end_reason)
-
     def _direct_stop(self, stop: Notice) -> None:
         """Write the stop into the trial's directives, unless an earlier stop is written.
 
@@ -452,8 +437,8 @@ class Allocation:
             status, tail, has_reports=self._has_reports()
         ):
             record["lasting"] = True
-        if self._limit_reason and record["reason"] != "lost":
-            record |= {"reason": "idle", "message": self._limit_reason}
+        if self._limited is not None:
+            record |= self._limited.exit_fields(record["reason"])
         if self._notice is not None:
             record["notice_age_ms"] = round((time.monotonic() - self._noticed_at) * 1000)
         self._agent_report.append("exited", **record)

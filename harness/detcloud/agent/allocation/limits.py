@@ -1,6 +1,8 @@
 """Limits of the work that an agent does for one allocation."""
 
 GRACE_MS = 15_000
+# The grace of an idle trial of an experiment, which may still save a checkpoint.
+SAVING_GRACE_MS = 60_000
 LINES_PER_SECOND = 1000.0
 LINES_BURST = 5000.0
 SCAN_BYTES = 64 * 1024

@@ -1,15 +1,17 @@
-"""The limits of a command's, notebook's or shell's run: warnings, and the end of an idle run.
+"""The limits of a run: warnings before the end, and the end of an idle run.
 
-The cluster ends a run that has come to its `max_duration`. The agent ends an idle run, because only
-the agent sees the bytes of tunnels and terminals.
+A run is a command, notebook, shell, or a run of a trial of an experiment. The cluster ends a run
+that has come to its `max_duration`. The agent ends an idle run, because only the agent sees the
+bytes of tunnels and terminals, and the work of GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+IDLE_TIMEOUT: Final = "idle_timeout"
 WARNING_MS = 300_000
 """The time before the end at which a line in the log warns, at most half of an idle timeout."""
 
@@ -22,16 +24,33 @@ class RunLimits:
     """The end of the run in epoch ms. None: no limit."""
     idle_timeout_ms: int | None = None
     """The time in ms after which an idle run ends. None: no limit."""
+    is_experiment: bool = False
+    """Whether the run belongs to a trial of an experiment. The output of an experiment's trial
+    counts as use, and an idle trial saves a checkpoint before the end.
+    """
 
     @classmethod
     def of_spec(cls, spec: Mapping[str, Any] | None) -> RunLimits | None:
-        """Return the limits in a specification. None without valid limits."""
-        fields = (spec or {}).get("run_limits")
+        """Return the limits in a specification. None without valid limits.
+
+        A trial of an experiment on several nodes has an idle timeout on the node of rank 0 only,
+        because the other nodes may neither report nor print anything.
+        """
+        spec = spec or {}
+        fields = spec.get("run_limits")
         if not isinstance(fields, Mapping):
             return None
-        values = [fields.get(name) for name in ("ends_ms", "idle_timeout_ms")]
-        ends_ms, idle_ms = (value if type(value) is int and value > 0 else None for value in values)
-        return None if ends_ms is None and idle_ms is None else cls(ends_ms, idle_ms)
+        names = ("ends_ms", "idle_timeout_ms", "trial_idle_timeout_ms")
+        values = [fields.get(name) for name in names]
+        ends_ms, run_ms, trial_ms = (
+            value if type(value) is int and value > 0 else None for value in values
+        )
+        if spec.get("node_rank", 0) != 0:
+            trial_ms = None
+        idle_ms = run_ms if trial_ms is None else trial_ms
+        if ends_ms is None and idle_ms is None:
+            return None
+        return cls(ends_ms, idle_ms, is_experiment=trial_ms is not None)
 
 
 class Outcome(NamedTuple):
@@ -100,12 +119,19 @@ class LimitWatch:
             # After a pause of the machine, the grace still follows the warning.
             self._used_ms = now_ms - timeout_ms + grace_ms
             left = _time_text(grace_ms)
-            return Outcome(
-                f"this run has been idle for {idle}, and ends in {left} if nobody uses it"
-            )
+            return Outcome(self._idle_warning(idle, left))
         if left_ms > 0:
             return Outcome()
-        return Outcome(end_reason=f"it was idle for {_time_text(timeout_ms)} (idle_timeout)")
+        return Outcome(end_reason=f"it was idle for {_time_text(timeout_ms)} ({IDLE_TIMEOUT})")
+
+    def _idle_warning(self, idle: str, left: str) -> str:
+        """Return the warning before the end of an idle run."""
+        if self._limits.is_experiment:
+            return (
+                f"this trial has printed and reported nothing for {idle}, and its GPUs were idle;"
+                f" it is canceled in {left} unless that changes ({IDLE_TIMEOUT})"
+            )
+        return f"this run has been idle for {idle}, and ends in {left} if nobody uses it"
 
 
 def _time_text(time_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,19 @@ NOTHING = Outcome()
         ({"ends_ms": "soon", "idle_timeout_ms": True}, None),
         ({"ends_ms": 5, "idle_timeout_ms": 0}, RunLimits(ends_ms=5)),
         ({"idle_timeout_ms": 7}, RunLimits(idle_timeout_ms=7)),
+        ({"trial_idle_timeout_ms": 7}, RunLimits(idle_timeout_ms=7, is_experiment=True)),
     ],
 )
 def test_invalid_limits_of_a_specification_are_ignored(fields: Any, limits: object) -> None:
     assert RunLimits.of_spec({"run_limits": fields}) == limits
     assert RunLimits.of_spec(None) is None
+
+
+def test_first_node_alone_watches_a_gang_of_an_experiment() -> None:
+    fields = {"ends_ms": 9, "trial_idle_timeout_ms": 7}
+    first = RunLimits.of_spec({"run_limits": fields, "node_rank": 0})
+    assert first == RunLimits(9, 7, is_experiment=True)
+    assert RunLimits.of_spec({"run_limits": fields, "node_rank": 1}) == RunLimits(ends_ms=9)
 
 
 def test_end_of_the_run_is_announced_once() -> None:
@@ -147,3 +156,56 @@ def test_agent_ends_an_idle_allocation_with_the_reason(
         "it was idle for 60 min (idle_timeout)",
     )
     assert directory.log.read_text().count("[detcloud] this run has been idle for") == 2
+
+
+def start_idle_trial(directory: AllocationDirectory) -> Allocation:
+    directory.write_spec({"run_limits": {"trial_idle_timeout_ms": HOUR_MS}})
+    return Allocation.adopt(directory, FakeRuntime())
+
+
+def test_output_of_a_trial_counts_as_use(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = 0
+    monkeypatch.setattr(allocation_module, "_now_ms", lambda: now_ms)
+    allocation = start_idle_trial(directory)
+    report = directory.out / "report-0.jsonl"
+    for minutes, path in ((50, directory.log), (100, report), (150, report)):
+        now_ms = minutes * MINUTE_MS
+        with path.open("a") as file:
+            file.write("{}\n")
+        allocation.poll()
+        assert allocation.take_limit_warning() == ""
+    # The warning in the log is no output of the trial.
+    for minutes in (205, 207, 209):
+        now_ms = minutes * MINUTE_MS
+        allocation.poll()
+    assert allocation.is_needed
+    assert "printed and reported nothing for 55 min" in allocation.take_limit_warning()
+    now_ms = 210 * MINUTE_MS
+    allocation.poll()
+    assert not allocation.is_needed
+
+
+@pytest.mark.parametrize(("completes", "reason"), [(False, "idle"), (True, "completed")])
+def test_trial_that_completes_in_the_grace_keeps_its_end(
+    directory: AllocationDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    completes: bool,
+    reason: str,
+) -> None:
+    now_ms = 0
+    monkeypatch.setattr(allocation_module, "_now_ms", lambda: now_ms)
+    allocation = start_idle_trial(directory)
+    for minutes in (0, 55, 60):
+        now_ms = minutes * MINUTE_MS
+        allocation.poll()
+    assert not allocation.is_needed
+    if completes:
+        exit_line = {"kind": "exit", "reason": "completed", "code": 0}
+        (directory.out / "report-0.jsonl").write_text(f"{json.dumps(exit_line)}\n")
+    allocation.poll()
+    record = allocation.lines("agent", 0, 1 << 20)[-1].fields
+    assert record["reason"] == reason
+    assert record.get("limit") == (None if completes else "idle_timeout")
