@@ -32,6 +32,7 @@ from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DUR
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 BATCHES = "batches"
 """The time metric that trials need not report: its value is the number of completed steps."""
 TEXT_MAX = 4_000
@@ -400,6 +401,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         is_permanent=line.get("lasting") is True,
         notice_age_ms=age_ms if _is_whole(age_ms) and age_ms >= 0 else 0,
         limit=IDLE_TIMEOUT if line.get("limit") == IDLE_TIMEOUT else "",
+        fingerprint=_parse_fingerprint(line.get("fingerprint")),
     )
 
 
@@ -424,6 +426,11 @@ def _is_whole(value: object) -> TypeGuard[int]:
 def _parse_text(value: object, characters_max: int) -> str:
     """Return at most `characters_max` characters of a text, or "" for another type."""
     return value[:characters_max] if isinstance(value, str) else ""
+
+
+def _parse_fingerprint(value: object) -> str:
+    """Return a fingerprint of hexadecimal digits, or "" for any other value."""
+    return value if isinstance(value, str) and _FINGERPRINT.fullmatch(value) else ""
 
 
 def _parse_count(value: object) -> int:

@@ -270,7 +270,15 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
-            1, "errored", 1, 7, REASON, 28, AGENTS_MAX, text(NOTICE_CHARACTERS_MAX)
+            1,
+            "errored",
+            1,
+            7,
+            REASON,
+            28,
+            AGENTS_MAX,
+            text(NOTICE_CHARACTERS_MAX),
+            fingerprint="0123456789abcdef",
         ),
     ),
 }

@@ -441,11 +441,15 @@ class AllocationExited:
     reported it.
     """
     is_permanent: bool = field(default=False, metadata=keep_stored_name("lasting"))
-    """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
+    """Whether the trial's code or image cannot be loaded, so that a restart would fail, too."""
     notice_age_ms: int = 0
     """The time in ms from the notice to the exit, by the agent's clock. 0: not reported."""
     limit: str = ""
     """IDLE_TIMEOUT if the agent has ended an idle run, otherwise ""."""
+    fingerprint: str = ""
+    """The digest of the place and the error of a failure, in hexadecimal digits. "": not known, or
+    the error may pass.
+    """
 
 
 AllocationMessage = (

@@ -19,6 +19,7 @@ from control_plane.actors.trial.lifecycle import (
     release_and_reconcile,
 )
 from control_plane.actors.trial.metering import stop_metering_agent
+from control_plane.actors.trial.repeated_failures import record_failure
 from control_plane.actors.trial.single_run import end_single_run
 from control_plane.actors.trial.stalls import (
     reconcile_after_damage,
@@ -195,12 +196,14 @@ def _after_failure(
 ) -> TrialState:
     """Count a failure of the code, and start again or end the trial in ERROR.
 
-    The trial ends if the failure is permanent, or if more than `max_restarts` failures were
-    counted. A failure that a damaged checkpoint excuses is not counted as a restart.
+    The trial ends if the failure is permanent, if a failure on another machine was alike, or if
+    more than `max_restarts` failures were counted. A failure that a damaged checkpoint excuses is
+    not counted as a restart.
     """
     if can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
+    state, repetition = record_failure(state, allocation, message)
     state = evolve(
         state,
         restarts=state.restarts + 1,
@@ -211,7 +214,11 @@ def _after_failure(
     )
     allowed = state.settings.max_restarts
     if message.is_permanent:
-        context.add_reason("no restart: the code of the trial cannot be loaded")
+        context.add_reason("no restart: the code or the image of the trial cannot be loaded")
+        return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
+    if repetition:
+        context.add_reason(f"no restart: {repetition}")
+        state = evolve(state, message=f"not started again, because {repetition}: {text}")
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     if state.restarts > allowed:
         context.add_reason(

@@ -171,6 +171,20 @@ class LoadFailure:
     """The UUID of the checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of the training code with a known place and error."""
+
+    fingerprint: str
+    """The digest of the place in the code and the error."""
+    steps: int
+    """The number of batches that the trial had trained."""
+    checkpoint: str
+    """The UUID of the trial's checkpoint at the failure. "": none."""
+    agent: str
+    """The agent on which the process failed."""
+
+
 @dataclass(frozen=True)
 class TrialState:
     """The head of a trial.
@@ -285,6 +299,8 @@ class TrialState:
     """
     snapshot: Snapshot | None = None
     """The newest snapshot of a notebook's or shell's folder, or None (snapshots.py)."""
+    recent_failures: tuple[Failure, ...] = ()
+    """The failures since the last progress, the oldest first (repeated_failures.py)."""
 
     @property
     def has_reached_length(self) -> bool:

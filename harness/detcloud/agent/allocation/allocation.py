@@ -16,6 +16,7 @@ from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directive_merge import merge_notice, merge_stop
 from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
+from detcloud.agent.allocation.failure_fingerprint import failure_fingerprint
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.limited_run import LimitedRun
@@ -70,7 +71,7 @@ class Allocation:
         # Whether a full disk prevented a write, which `poll` repeats.
         self._kill_unwritten = False
         self._directives_unwritten = False
-        self._failure: tuple[str, str] | None = None
+        self._failure: tuple[str, str, bool] | None = None
         self._directives: dict[str, Any] = {"revision": -1}
         self._notice: Notice | None = None
         self._noticed_at = 0.0
@@ -150,15 +151,18 @@ class Allocation:
             # An impossible request is the trial's own failure, anything else is the machine's.
             reason = "errored" if isinstance(error, LaunchImpossible) else "start_failed"
             reason = reason if self._kill_grace_ms is None else "killed"
+            is_lasting = isinstance(error, LaunchImpossible) and error.is_lasting
             with contextlib.suppress(OSError):
-                self.record_failure(reason, f"the trial could not be started: {error}")
+                text = f"the trial could not be started: {error}"
+                self.record_failure(reason, text, is_lasting=is_lasting)
 
-    def record_failure(self, reason: str, message: str) -> None:
-        """Record the exit of a trial that never ran here. Only the first reason and message count.
-        Raise OSError if the record cannot be written. `poll` then repeats the write.
+    def record_failure(self, reason: str, message: str, *, is_lasting: bool = False) -> None:
+        """Record the exit of a trial that never ran here. Only the first call counts. `is_lasting`
+        marks a failure that a restart would repeat. Raise OSError if the record cannot be written.
+        `poll` then repeats the write.
         """
         with self._lock:
-            self._failure = self._failure or (reason, message)
+            self._failure = self._failure or (reason, message, is_lasting)
             self._launching = False
             self._write_failure()
 
@@ -386,7 +390,7 @@ class Allocation:
         """
         if self._exited or self._failure is None:
             return
-        reason, message = self._failure
+        reason, message, is_lasting = self._failure
         self._agent_report.append(
             "exited",
             code=None,
@@ -394,6 +398,7 @@ class Allocation:
             reason=reason,
             directive_revision=self._revision(),
             message=message,
+            **({"lasting": True} if is_lasting and reason == "errored" else {}),
         )
         self._exited = True
 
@@ -419,7 +424,8 @@ class Allocation:
 
         If the trial itself has begun, first record RUNNING, unless it is recorded already. The
         exit's record combines the status, the ranks' `exit` reports and the end of the log.
-        `lasting` marks a failure that a restart would repeat. Raises OSError if a write fails.
+        `lasting` marks a failure that a restart would repeat. `fingerprint` identifies the place
+        and the error of another failure. Raises OSError if a write fails.
         """
         if status.stage == "trial":
             # The trial may have begun and ended between two polls.
@@ -437,6 +443,10 @@ class Allocation:
             status, tail, has_reports=self._has_reports()
         ):
             record["lasting"] = True
+        elif record["reason"] == "errored" and status.stage == "trial":
+            lines = log_tail(self.directory.log, limits.TRACEBACK_LINES_MAX)
+            if fingerprint := failure_fingerprint(lines):
+                record["fingerprint"] = fingerprint
         if self._limited is not None:
             record |= self._limited.exit_fields(record["reason"])
         if self._notice is not None:

@@ -3,6 +3,8 @@
 GRACE_MS = 15_000
 # The grace of an idle trial of an experiment, which may still save a checkpoint.
 SAVING_GRACE_MS = 60_000
+# The lines at the end of a log that are searched for the traceback of a failure.
+TRACEBACK_LINES_MAX = 400
 LINES_PER_SECOND = 1000.0
 LINES_BURST = 5000.0
 SCAN_BYTES = 64 * 1024

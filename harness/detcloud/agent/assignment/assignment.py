@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 
 class LaunchImpossible(Exception):
-    """The trial's own request cannot be met. The message says why, and what the user should do."""
+    """The trial's own request cannot be met. The message says why, and what the user should do.
+
+    Attributes:
+        is_lasting: whether no machine can meet the request, so that a restart would fail, too.
+    """
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
 
 
 @dataclass(frozen=True, slots=True)

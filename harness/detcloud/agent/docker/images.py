@@ -168,7 +168,9 @@ def obtain_image(
             if isinstance(error, EngineError) and is_refusal(error):
                 text = f"image {request.name} cannot be pulled: {trouble}; {_advice(request)}"
                 write_notice(text)
-                raise LaunchImpossible(text) from None
+                # Logins of the cluster expire, and an administrator can change their permissions.
+                is_lasting = error.status == 404 or request.issue_login is None
+                raise LaunchImpossible(text, is_lasting=is_lasting) from None
             attempts += 1
             failed = attempts >= attempts_max
         text = f"image {request.name} could not be pulled onto this machine: {trouble}"

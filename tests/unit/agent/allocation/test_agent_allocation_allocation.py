@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.allocation.failure_fingerprint import failure_fingerprint
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.limits import (
     LOOK_BYTES_BURST,
@@ -16,7 +18,9 @@ from detcloud.agent.allocation.limits import (
 )
 from detcloud.agent.allocation.trial_log import NULS_MAX
 from detcloud.agent.allocation.trial_reports import ReportReader
+from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import Phase, Status
 from detcloud.shared.notices import Notice
 
 
@@ -167,3 +171,38 @@ def test_notices_are_not_written_through_a_link_or_pipe(
     with pytest.raises(OSError, match="not a regular file"):
         directory.write_notices(["x"])
     assert elsewhere.read_text() == "theirs"
+
+
+class FailedRuntime(ProcessRuntime):
+    """A runtime whose trial has failed."""
+
+    def poll(self, directory: Path) -> Status:
+        return Status(Phase.ENDED, "trial", 1)
+
+    def remove(self, directory: Path) -> None:
+        pass
+
+
+def test_exit_of_a_failed_trial_has_a_fingerprint(directory: AllocationDirectory) -> None:
+    directory.log.write_text(
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: 1\n'
+    )
+    allocation = Allocation.adopt(directory, FailedRuntime())
+    allocation.poll()
+    record = allocation.lines("agent", 0, 1 << 20)[-1].fields
+    assert record["reason"] == "errored"
+    assert record["fingerprint"] == failure_fingerprint(directory.log.read_text())
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_impossible_launch_is_recorded_as_lasting(
+    directory: AllocationDirectory, *, is_lasting: bool
+) -> None:
+    def prepare() -> Callable[[], None]:
+        raise LaunchImpossible("no such image", is_lasting=is_lasting)
+
+    allocation = Allocation(directory, ProcessRuntime(None))
+    allocation.launch(prepare)
+    record = allocation.lines("agent", 0, 1 << 20)[-1].fields
+    assert record["reason"] == "errored"
+    assert record.get("lasting", False) is is_lasting

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineClient, EngineError
 from detcloud.agent.docker.images import PullFailed, PullProgress, image_request, obtain_image
 
@@ -44,6 +45,27 @@ def test_pull_attempts_use_fresh_logins_of_the_cluster() -> None:
     with pytest.raises(PullFailed):
         obtain_image(FailingEngine(""), own, *about, sleep=lambda _: None)
     assert sent[-1] == {"username": "me", "password": "x", "serveraddress": host}
+
+
+@pytest.mark.parametrize(
+    ("status", "has_issuer", "is_lasting"),
+    [(404, False, True), (401, False, True), (404, True, True), (401, True, False)],
+)
+def test_refused_image_lasts_unless_the_cluster_issues_logins(
+    status: int, *, has_issuer: bool, is_lasting: bool
+) -> None:
+    class RefusingEngine(EngineClient):
+        def find_image(self, name: str) -> None:
+            return None
+
+        def pull_image(self, name: str, login: Any, on_event: object) -> None:
+            raise EngineError(status, "manifest unknown")
+
+    issue_login = (lambda image: {"username": "a", "password": "b"}) if has_issuer else None
+    request = image_request("registry.example/trial:1", {}, None, issue_login)
+    with pytest.raises(LaunchImpossible, match="manifest unknown") as refused:
+        obtain_image(RefusingEngine(""), request, lambda: True, lambda _: None)
+    assert refused.value.is_lasting is is_lasting
 
 
 def test_pull_progress_is_logged_at_intervals() -> None:
