@@ -208,9 +208,13 @@ def _session_messages(
         elif not lease.lost and state is not None and state.epoch == lease.epoch:
             if recorded is None or recorded.epoch < lease.epoch:
                 slots = tuple(slot[0] for slot in state.slots)
-                yield AgentJoined(name, lease.epoch, slots, state.availability, state.label)
-            elif recorded.epoch == lease.epoch and recorded.availability != state.availability:
-                yield AgentAvailabilityChanged(name, lease.epoch, state.availability)
+                yield AgentJoined(
+                    name, lease.epoch, slots, state.effective_availability, state.label
+                )
+                continue
+            availability = state.effective_availability
+            if recorded.epoch == lease.epoch and recorded.availability != availability:
+                yield AgentAvailabilityChanged(name, lease.epoch, availability)
 
 
 def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tuple[int, int]:

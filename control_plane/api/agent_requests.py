@@ -137,6 +137,13 @@ class MachineNotice(AgentBody):
     cause: ShortText = ""
 
 
+class Fault(AgentBody):
+    """A fault of the agent's machine. `slot` is null for a fault of the whole machine."""
+
+    slot: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    reason: ShortText
+
+
 class SyncBody(AgentBody):
     """The body of `POST /agents/{id}/sync`; docs/agent-protocol.md describes the fields."""
 
@@ -150,9 +157,18 @@ class SyncBody(AgentBody):
     more: bool = False
     incarnation: ShortText = ""
     notice: MachineNotice | None = None
+    faults: Annotated[list[Fault], Field(max_length=SLOTS_MAX)] | None = None
+    """All present faults of the agent's machine. None: as in the last report."""
     cached: Annotated[list[ExperimentNumber], Field(max_length=CACHED_MAX)] = []
     """The experiments with packages in the agent's cache. The answer names the ended experiments.
     """
+
+
+def fault_tuples(body: SyncBody) -> tuple[tuple[int | None, str], ...] | None:
+    """Return the slot and the reason of each fault in a sync call, or None without a report."""
+    if body.faults is None:
+        return None
+    return tuple((fault.slot, fault.reason) for fault in body.faults)
 
 
 def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:

@@ -32,6 +32,14 @@ class SlotView(Answer):
     enabled: bool
 
 
+class FaultView(Answer):
+    """A fault of an agent's machine. `slot` is null for a fault of the whole machine."""
+
+    slot: int | None
+    reason: str
+    since_ms: int
+
+
 class Agent(Answer):
     """An agent and the agent's slots; docs/api.md describes the fields."""
 
@@ -45,6 +53,7 @@ class Agent(Answer):
     enrolled_ms: int
     enabled: bool
     draining: bool
+    faults: list[FaultView]
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -151,4 +160,8 @@ def _agent_answer(state: AgentState) -> Agent:
         enrolled_ms=state.enrolled_ms,
         enabled=availability.enabled,
         draining=availability.draining,
+        faults=[
+            FaultView(slot=fault.slot, reason=fault.reason, since_ms=fault.since_ms)
+            for fault in state.faults
+        ],
     )

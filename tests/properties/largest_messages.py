@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from control_plane.actors.agent.machine_faults import FAULTS_MAX
+from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
@@ -386,6 +388,12 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentDeclaredLost: Largest(_CROWDED, lambda: to_agent.AgentDeclaredLost(1)),
     to_agent.AgentForgotten: Largest(_CROWDED, lambda: to_agent.AgentForgotten(1)),
     to_agent.AgentEnableRequested: Largest(_CROWDED, to_agent.AgentEnableRequested),
+    to_agent.FaultsReported: Largest(
+        _CROWDED,
+        lambda: to_agent.FaultsReported(
+            1, tuple((slot, text(FAULT_CHARACTERS_MAX)) for slot in range(FAULTS_MAX))
+        ),
+    ),
     to_agent.AgentDisableRequested: Largest(
         _CROWDED, lambda: to_agent.AgentDisableRequested(drain=False)
     ),
@@ -423,6 +431,7 @@ COMMANDS = frozenset(
         to_agent.AgentForgotten,
         to_agent.AgentEnableRequested,
         to_agent.AgentDisableRequested,
+        to_agent.FaultsReported,
         to_agent.TunnelOpened,
         to_agent.TunnelClosed,
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.agent.machine_faults import MachineFault, restrict, update_faults
 from control_plane.actors.messages.agent import (
     LOOPBACK,
     AgentDeclaredLost,
@@ -17,6 +18,7 @@ from control_plane.actors.messages.agent import (
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
+    FaultsReported,
     TunnelClosed,
     TunnelOpened,
 )
@@ -103,6 +105,15 @@ class AgentState:
     """
     tunnels: tuple[OpenTunnel, ...] = ()
     """The open tunnels to allocations of `desired`, in the order of their opening."""
+    faults: tuple[MachineFault, ...] = ()
+    """The present faults of the machine, as the agent reported them. A new session of the same
+    version keeps the faults until its first report.
+    """
+
+    @property
+    def effective_availability(self) -> Availability:
+        """Return the availability for the scheduler: users' settings without faulty slots."""
+        return restrict(self.availability, self.faults)
 
 
 def step(
@@ -133,8 +144,8 @@ def step(
         case AgentForgotten(epoch):
             _forget_session(state, epoch, context)
             return state
-        case AgentEnableRequested() | AgentDisableRequested():
-            return _apply_command(state, message, context)
+        case AgentEnableRequested() | AgentDisableRequested() | FaultsReported():
+            return _apply_availability(state, message, context)
         case TunnelOpened() | TunnelClosed():
             return _apply_tunnel(state, message, context)
         case _:
@@ -159,9 +170,12 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
     """
     epoch = 1 if state is None else state.epoch + 1
     availability = OPEN if state is None else state.availability
+    # An older version of the agent reports no faults, and so would never end one.
+    is_same_version = state is not None and state.version == message.version
+    faults = state.faults if state is not None and is_same_version else ()
     context.reply = epoch
     slots = tuple(slot[0] for slot in message.slots)
-    joined = AgentJoined(message.agent, epoch, slots, availability, message.label)
+    joined = AgentJoined(message.agent, epoch, slots, restrict(availability, faults), message.label)
     context.send(addresses.pool(message.pool), joined)
     context.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, context)
@@ -182,6 +196,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         address=message.address,
         ends_ms=None if state is None else state.ends_ms,
         runtime=message.runtime,
+        faults=faults,
     )
 
 
@@ -215,6 +230,17 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
     context.write_row(partition, agent, json.dumps({**before, **fields}).encode(), expected=row)
 
 
+def _apply_availability(
+    state: AgentState,
+    message: AgentEnableRequested | AgentDisableRequested | FaultsReported,
+    context: StepContext,
+) -> AgentState:
+    """Apply a user's setting or a report of faults. Raises as `_apply_command`."""
+    if isinstance(message, FaultsReported):
+        return _apply_faults(state, message, context)
+    return _apply_command(state, message, context)
+
+
 def _apply_command(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested, context: StepContext
 ) -> AgentState:
@@ -242,10 +268,37 @@ def _apply_command(
         text = f"agent {state.agent} is lost: wait until it reconnects, then disable it"
         raise CommandRefused("conflict", text)
     context.add_reason(_render_availability(after))
-    if not state.lost:
-        changed = AgentAvailabilityChanged(state.agent, state.epoch, after)
-        context.send(addresses.pool(state.pool), changed)
-    return evolve(state, availability=after)
+    return _change_availability(state, evolve(state, availability=after), context)
+
+
+def _apply_faults(state: AgentState, message: FaultsReported, context: StepContext) -> AgentState:
+    """Replace the faults of the machine. The reply is the agent's id.
+
+    If the availability for the scheduler changes, the pool gets an AgentAvailabilityChanged. A
+    report of an earlier session changes nothing, nor does a repeated report.
+    """
+    context.reply = state.agent
+    if message.epoch != state.epoch or state.lost:
+        return state
+    faults = update_faults(state.faults, message.faults, context.now_ms)
+    if faults == state.faults:
+        return state
+    ended = [fault for fault in state.faults if fault not in faults]
+    begun = [fault for fault in faults if fault not in state.faults]
+    for word, changed in (("closed", begun), ("open again, no longer", ended)):
+        for fault in changed:
+            place = "the machine" if fault.slot is None else f"slot {fault.slot}"
+            context.add_reason(f"{place} is {word}: {fault.reason}")
+    return _change_availability(state, evolve(state, faults=faults), context)
+
+
+def _change_availability(before: AgentState, after: AgentState, context: StepContext) -> AgentState:
+    """Return `after`, and send the pool a changed availability of a connected agent."""
+    availability = after.effective_availability
+    if not after.lost and availability != before.effective_availability:
+        changed = AgentAvailabilityChanged(after.agent, after.epoch, availability)
+        context.send(addresses.pool(after.pool), changed)
+    return after
 
 
 def _changed_end(

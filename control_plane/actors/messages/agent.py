@@ -98,6 +98,19 @@ class AgentDisableRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultsReported:
+    """Command: the agent reported all present faults of the machine.
+
+    The reply is the agent's id.
+    """
+
+    epoch: int
+    """The number of the session."""
+    faults: tuple[tuple[int | None, str], ...] = ()
+    """The slot and the reason of each fault. None in place of a slot: the whole machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class TunnelOpened:
     """Command: a user opened a tunnel to an allocation of the agent.
 
@@ -130,6 +143,7 @@ AgentMessage = (
     | AgentForgotten
     | AgentEnableRequested
     | AgentDisableRequested
+    | FaultsReported
     | TunnelOpened
     | TunnelClosed
 )

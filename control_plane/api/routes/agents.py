@@ -20,6 +20,7 @@ from control_plane.api.agent_requests import (
     Enrolment,
     MachineNotice,
     SyncBody,
+    fault_tuples,
     slot_tuples,
     sync_requests,
 )
@@ -170,7 +171,15 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     if body.notice is not None:
         notice = _instance_notice(agent_id, body.notice)
     try:
-        return sync_agent(services, agent_id, requests, notice, body.incarnation, body.cached)
+        return sync_agent(
+            services,
+            agent_id,
+            requests,
+            notice,
+            body.incarnation,
+            body.cached,
+            fault_tuples(body),
+        )
     except (CommandRefused, RequestError):
         raise
     except Exception:

@@ -20,6 +20,16 @@ def _enable_sentence(message: to_agent.AgentEnableRequested, context: SentenceCo
     return f"enabled{slot} {context.name}{context.user}"
 
 
+def _faults_sentence(message: to_agent.FaultsReported, context: SentenceContext) -> str:
+    """Return the faults that the agent reported for the machine, or the end of all faults."""
+    if not message.faults:
+        return f"{context.name} reports no faults of its machine"
+    listed = [
+        reason if slot is None else f"slot {slot}: {reason}" for slot, reason in message.faults
+    ]
+    return f"{context.name} reports faults of its machine: {'; '.join(listed)}"
+
+
 OF_AGENTS: Mapping[type, Sentence] = {
     to_agent.AgentEnrolled: lambda m, context: (
         f"agent {m.agent} enrolled in pool {m.pool} with {count_text(len(m.slots), 'slot')}"
@@ -33,6 +43,7 @@ OF_AGENTS: Mapping[type, Sentence] = {
     to_agent.AgentForgotten: lambda _, context: f"{context.name} is no longer monitored",
     to_agent.AgentEnableRequested: _enable_sentence,
     to_agent.AgentDisableRequested: _disable_sentence,
+    to_agent.FaultsReported: _faults_sentence,
     to_agent.TunnelOpened: lambda m, context: (
         f"a tunnel to allocation {m.trial_id}.{m.epoch} was opened{context.user}"
     ),

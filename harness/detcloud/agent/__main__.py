@@ -26,6 +26,7 @@ from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.cache_limits import CacheLimits
 from detcloud.agent.clouds import CLOUDS, load_instance
+from detcloud.agent.health.machine_health import MachineHealth
 from detcloud.agent.node import Node
 from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
 from detcloud.agent.processes.fork_server import ForkServer
@@ -118,15 +119,11 @@ def run(options: argparse.Namespace) -> int:
         on_answer = alive.record_answer if alive is not None else lambda: None
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
         grants.resume()
+        _watch_machine(node, work, slots, session, is_replaceable=options.identity is not None)
         notices = notice_source(options.notices, work)
         ending = _self_termination(options, node, session, alive)
         stop = options.stop_seconds, write_log_line
         agent = Agent(node, schedule, session, notices, *stop, alive, ending)
-        if node.has_gpus:
-            # Imported here to keep idle agents without GPUs small.
-            from detcloud.agent.gpu_activity import GpuActivity
-
-            GpuActivity(node, write_log_line).start()
 
         def request_stop(*_: object) -> None:
             agent.stop_requests += 1
@@ -148,6 +145,24 @@ def write_log_line(message: str) -> None:
     # failing flush at the exit would change the exit code.
     with contextlib.suppress(OSError):
         os.write(2, f"detcloud agent: {message}\n".encode(errors="backslashreplace"))
+
+
+def _watch_machine(
+    node: Node, work: Path, slots: Sequence[Slot], session: Session, *, is_replaceable: bool
+) -> None:
+    """Watch the machine's disk and GPUs for faults, and the GPUs for work.
+
+    `is_replaceable` is whether the provisioner replaces the machine.
+    """
+    node.health = MachineHealth(
+        work, slots, write_log_line, session.report_faults, is_replaceable=is_replaceable
+    )
+    if node.has_gpus:
+        # Imported here to keep idle agents without GPUs small.
+        from detcloud.agent.gpu_activity import GpuActivity
+
+        node.health.start()
+        GpuActivity(node, write_log_line).start()
 
 
 def _self_termination(

@@ -119,6 +119,8 @@ class Agent:
             if self._alive is not None and self._has_work():
                 self._alive.refresh()
             self._look_for_notice()
+            if self._node.health is not None:
+                self._node.health.poll()
             if self._self_termination is not None:
                 self._self_termination.check(self._has_work)
         for allocation in self._node.allocations():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from detcloud.agent.assignment.model_code import CodeCache
+    from detcloud.agent.health.machine_health import MachineHealth
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
     from detcloud.agent.trial_grants import TrialGrants
@@ -78,6 +79,8 @@ class Node:
         self._enrolled_at: float | None = None
         self.stopping = False
         self.refuses_new = False
+        # The examination of failed trials. None: no failure is the machine's.
+        self.health: MachineHealth | None = None
         self.wake_event = threading.Event()
 
     def adopt(self) -> None:
@@ -99,9 +102,9 @@ class Node:
                 continue
             try:
                 directory = self._directory(path.name)
-                self._allocations[path.name] = Allocation.adopt(
-                    directory, self._runtime, self._log_bytes_max
-                )
+                adopted = Allocation.adopt(directory, self._runtime, self._log_bytes_max)
+                adopted.examine = self._examine
+                self._allocations[path.name] = adopted
             except (OSError, ValueError) as error:
                 # The cluster gets no reports of this allocation; the other allocations continue.
                 self._log_line(f"{path} could not be taken over: {error}")
@@ -442,9 +445,20 @@ class Node:
         directory.create()
         start_times = StartTimes(lambda: self._enrolled_at)
         allocation = Allocation(directory, self._runtime, self._log_bytes_max, start_times)
+        allocation.examine = self._examine
         self._allocations[directory.allocation] = allocation
         self.wake_event.set()
         return allocation
+
+    def _examine(self, directory: AllocationDirectory, failed_at: float) -> str | None:
+        """Return the fault of this machine by which a trial failed, or "".
+
+        Return None while the answer is not known. `failed_at` is a time of `time.monotonic`.
+        """
+        if self.health is None:
+            return ""
+        slots = (directory.read_spec() or {}).get("slots") or ()
+        return self.health.examine(directory.path, slots, failed_at)
 
     def _prepare_launch(
         self, allocation: Allocation, assignment: Assignment, code: CodeReference | None

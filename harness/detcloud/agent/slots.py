@@ -71,15 +71,23 @@ def list_gpu_percentages() -> dict[str, int]:
     A GPU without a figure, for example one that is divided with MIG, counts as 100. Raise
     SlotsUnknown if nvidia-smi is missing or fails.
     """
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        raise SlotsUnknown("nvidia-smi is not installed")
     percentages = {}
-    for line in _run_nvidia_smi(program, "uuid,utilization.gpu").splitlines():
+    for line in query_nvidia_smi("uuid,utilization.gpu").splitlines():
         uuid, _, text = line.partition(",")
         number = text.strip().removesuffix("%").strip()
         percentages[uuid.strip()] = int(number) if number.isdecimal() else 100
     return percentages
+
+
+def query_nvidia_smi(fields: str) -> str:
+    """Return the output of nvidia-smi: for each GPU, a line of comma-separated values.
+
+    Raise SlotsUnknown if nvidia-smi is missing or fails.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise SlotsUnknown("nvidia-smi is not installed")
+    return _run_nvidia_smi(program, fields)
 
 
 def _run_nvidia_smi(program: str, fields: str = "index,uuid,name") -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directive_merge import merge_notice, merge_stop
-from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
-from detcloud.agent.allocation.failure_fingerprint import failure_fingerprint
+from detcloud.agent.allocation.failure_fields import failure_fields
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.limited_run import LimitedRun
@@ -81,6 +80,9 @@ class Allocation:
         # Whether the program is a command, notebook or shell, which does not continue elsewhere.
         self.runs_once = False
         self._limited: LimitedRun | None = None
+        # Returns the fault of the machine by which a trial failed, as `MachineHealth.examine` does.
+        self.examine: Callable[[AllocationDirectory, float], str | None] = lambda *_: ""
+        self._failed_at = 0.0
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
@@ -144,7 +146,7 @@ class Allocation:
                     self._enter_state("STARTING")
                     start()
                 else:
-                    self._write_exit(Status(Phase.ENDED, killed=True))
+                    self._write_exit(Status(Phase.ENDED, killed=True), "")
                 # Under the lock, so that a kill is either seen above or reaches a started trial.
                 self._launching = False
         except Exception as error:
@@ -363,10 +365,21 @@ class Allocation:
         if status.phase is Phase.RUNNING:
             self._enter_state("RUNNING")
         elif status.phase is Phase.ENDED:
-            self._write_exit(status)
+            self._end(status)
         elif status.phase is Phase.ABSENT:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
+
+    def _end(self, status: Status) -> None:
+        """Record the exit, for a failed trial after an examination of the machine. May raise
+        OSError.
+        """
+        fault: str | None = ""
+        if (status.code or status.signal is not None) and not status.killed:
+            self._failed_at = self._failed_at or time.monotonic()
+            fault = self.examine(self.directory, self._failed_at)
+        if fault is not None:
+            self._write_exit(status, fault)
 
     def _direct_stop(self, stop: Notice) -> None:
         """Write the stop into the trial's directives, unless an earlier stop is written.
@@ -419,13 +432,12 @@ class Allocation:
             # The time of the start does not count as idle.
             self.note_use()
 
-    def _write_exit(self, status: Status) -> None:
+    def _write_exit(self, status: Status, fault: str) -> None:
         """Append the `exited` record, and let the runtime free the resources of the ended launch.
 
         If the trial itself has begun, first record RUNNING, unless it is recorded already. The
         exit's record combines the status, the ranks' `exit` reports and the end of the log.
-        `lasting` marks a failure that a restart would repeat. `fingerprint` identifies the place
-        and the error of another failure. Raises OSError if a write fails.
+        `failure_fields` describes a failure. Raises OSError if a write fails.
         """
         if status.stage == "trial":
             # The trial may have begun and ended between two polls.
@@ -439,14 +451,9 @@ class Allocation:
             revision=self._revision(),
             notice=self._notice.reason if self._notice else "",
         )
-        if record["reason"] == "errored" and is_lasting_failure(
-            status, tail, has_reports=self._has_reports()
-        ):
-            record["lasting"] = True
-        elif record["reason"] == "errored" and status.stage == "trial":
-            lines = log_tail(self.directory.log, limits.TRACEBACK_LINES_MAX)
-            if fingerprint := failure_fingerprint(lines):
-                record["fingerprint"] = fingerprint
+        if record["reason"] == "errored":
+            log, has_reports = self.directory.log, self._has_reports()
+            record |= failure_fields(status, log, tail, fault, has_reports=has_reports)
         if self._limited is not None:
             record |= self._limited.exit_fields(record["reason"])
         if self._notice is not None:

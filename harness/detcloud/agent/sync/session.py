@@ -19,6 +19,7 @@ from detcloud.shared.notices import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from detcloud.agent.health.machine_fault import MachineFault
     from detcloud.agent.node import Node
     from detcloud.agent.slots import Slot
     from detcloud.agent.sync.schedule import SyncSchedule
@@ -29,6 +30,7 @@ CACHE_QUESTION_SECONDS = 60.0
 CALL_SECONDS = 15.0
 FENCED_SECONDS_MAX = 15.0
 QUIET_SECONDS = 0.2
+REASON_CHARACTERS_MAX = 200
 STALLED_SECONDS = 1.0
 # The cluster repeats the assignments that the node refuses, and asks for quick calls meanwhile.
 REFUSING_SECONDS = 10.0
@@ -126,6 +128,9 @@ class Session:
         self._notice: dict[str, Any] | None = None
         self.announced_end: Notice | None = None
         self._reported_notices: list[dict[str, Any]] = []
+        # The present faults of the machine, and the faults that this session has reported.
+        self._faults: tuple[MachineFault, ...] = ()
+        self._reported_faults: tuple[MachineFault, ...] | None = None
         self.tick_watch = TickWatch()
         # The tunnels to this node's trials. None before the first tunnel.
         self.tunnels: AgentTunnels | None = None
@@ -155,6 +160,11 @@ class Session:
             self._notice = notice
             self._schedule.request_sync(urgent=True)
         return False
+
+    def report_faults(self, faults: Sequence[MachineFault]) -> None:
+        """Report the present faults of this machine with the next sync, which is due at once."""
+        self._faults = tuple(faults)
+        self._schedule.request_sync(urgent=True)
 
     def run(self) -> None:
         """Enrol and sync until the schedule is stopped or the cluster refuses the enrolment.
@@ -199,6 +209,7 @@ class Session:
         self._client.close()
         self._client = self._open_transport(self._url, str(answer["token"]))
         self._ever_enrolled, self._revision_seen = True, 0
+        self._reported_faults = None
         self._node.forget_offsets()
         self._node.note_enrolment()
         self._log_line(f"enrolled as {enrolment.agent_id}, epoch {enrolment.epoch}")
@@ -264,14 +275,16 @@ class Session:
         call. Raise Unreachable or ApiError if the call must be repeated after a pause.
         """
         self._calls += 1
-        notice = self._notice
+        notice, faults = self._notice, self._faults
+        has_news = notice is not None or faults != self._reported_faults
         envelope: dict[str, Any] = {
             "epoch": enrolment.epoch,
             "call": self._calls,
             "seen": self._revision_seen,
             "incarnation": enrolment.incarnation,
-            "wait_ms": 0 if notice is not None else hold_ms,
+            "wait_ms": 0 if has_news else hold_ms,
             **({} if notice is None else {"notice": notice}),
+            **({} if faults == self._reported_faults else {"faults": _fault_fields(faults)}),
             **self._cache_question(),
         }
         body = payload.encode_body(envelope, self._node.allocation_ids())
@@ -299,6 +312,7 @@ class Session:
         if notice is not None:
             self._reported_notices.append(notice)
             self._notice = None if self._notice is notice else self._notice
+        self._reported_faults = faults
         self._on_answer()
         return answer
 
@@ -424,6 +438,13 @@ class Session:
         if self._node.refuses_new:
             seconds = max(seconds, REFUSING_SECONDS)
         self._schedule.wait_until_due(seconds)
+
+
+def _fault_fields(faults: Sequence[MachineFault]) -> list[dict[str, Any]]:
+    """Return faults as the field `faults` of a sync call."""
+    return [
+        {"slot": fault.slot, "reason": fault.reason[:REASON_CHARACTERS_MAX]} for fault in faults
+    ]
 
 
 def _parse_notice(fields: object) -> Notice | None:

@@ -12,13 +12,15 @@ from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
-    """Return `enabled`, `draining` or `disabled` for an agent or a slot. `draining` is a disabled
-    agent with trials that may finish.
+    """Return `enabled`, `closed`, `draining` or `disabled` for an agent or a slot. `closed` is an
+    enabled agent or slot with a fault of the machine. `draining` is a disabled agent with trials
+    that may finish.
 
     A missing field `enabled` counts as True, and a missing `draining` as False.
     """
     if agent.get("enabled", True):
-        return "enabled"
+        is_closed = any(fault["slot"] == agent.get("slot_id") for fault in agent.get("faults", ()))
+        return "closed" if is_closed else "enabled"
     return "draining" if agent.get("draining") else "disabled"
 
 
@@ -49,11 +51,26 @@ SLOT_COLUMNS = (
 
 
 def slot_item(slot: Slot) -> Item:
-    """Return a copy of a slot's fields for `SLOT_COLUMNS`, with the agent's `agent_id` and
-    `resource_pool`. No request is sent.
+    """Return a copy of a slot's fields for `SLOT_COLUMNS`, with the agent's `agent_id`,
+    `resource_pool` and `faults`. No request is sent.
     """
     agent = slot.agent
-    return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
+    faults = agent.data.get("faults", ())
+    own = {"agent_id": agent.id, "resource_pool": agent.resource_pool, "faults": faults}
+    return {**slot.data, **own, "slot_id": slot.data["id"]}
+
+
+def _faults_text(agent: Item) -> str | None:
+    """Return the faults of an agent's machine with the slots, or None without a fault."""
+    texts = [
+        fault["reason"] if fault["slot"] is None else f"slot {fault['slot']}: {fault['reason']}"
+        for fault in agent.get("faults", ())
+    ]
+    return "; ".join(texts) or None
+
+
+# The column that only the description of an agent with a fault has.
+FAULT_COLUMN = Column("Fault", _faults_text)
 
 
 def list_agents(arguments: Namespace) -> int:
@@ -91,7 +108,8 @@ def describe_agent(arguments: Namespace) -> int:
             available, or the request failed.
     """
     agent = connect(arguments).agent(arguments.agent_id)
-    print_record(COLUMNS, agent.data, arguments)
+    columns = (*COLUMNS, FAULT_COLUMN) if agent.data.get("faults") else COLUMNS
+    print_record(columns, agent.data, arguments)
     if arguments.form == "text":
         print()
         print_items(SLOT_COLUMNS, map(slot_item, agent.slots), arguments)

@@ -39,12 +39,21 @@ export function AgentList({ pool, mark }: { pool: string; mark: string }) {
 const COLUMNS: Column<Agent>[] = [
   { key: "name", title: "Agent", show: ({ name, id }) => <span title={id}>{name}</span>, value: ({ name }) => name },
   { key: "pool", title: "Pool", show: (agent) => <a href={href("pools", agent.resource_pool)}>{agent.resource_pool}</a>, value: (agent) => agent.resource_pool },
-  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}</> },
+  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}<Faults faults={agent.faults} /></> },
   { key: "slots", title: "Slots", show: ({ slots }) => <Slots slots={slots} /> },
   { key: "type", title: "Devices", show: ({ slots }) => [...new Set(slots.map(({ name, type }) => name || type))].join(", ") || "–" },
   { key: "version", title: "Version", show: ({ version }) => version },
   { key: "enrolled", title: "Enrolled", show: (agent) => <Moment ms={agent.enrolled_ms} /> },
 ];
+
+/** Show that faults have closed the agent or some of its slots, with the faults as a tooltip. */
+function Faults({ faults }: { faults: Agent["faults"] }) {
+  if (faults.length === 0) return null;
+  const isWhole = faults.some(({ slot }) => slot === null);
+  const slots = faults.map(({ slot }) => slot).join(", ");
+  const text = isWhole ? "closed" : `closed: ${faults.length === 1 ? "slot" : "slots"} ${slots}`;
+  return <span title={faults.map(({ reason }) => reason).join("\n")}>{text}</span>;
+}
 
 function actionsColumn(
   enable: (agent: Agent) => Promise<void>,

@@ -1,0 +1,1 @@
+"""The health of the agent's machine: GPUs and disk."""
