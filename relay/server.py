@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from detcloud.shared.tunnel.freed_memory import keep_freed_memory
 from detcloud.shared.tunnel.tickets import Side, Ticket, TicketRefused, read_ticket
 from detcloud.shared.tunnel.websocket import (
     BINARY,
@@ -19,6 +20,7 @@ from detcloud.shared.tunnel.websocket import (
     WebSocketReader,
     encode,
     encode_close,
+    encode_head,
 )
 from relay.bounds import DEFAULT_BOUNDS, RelayBounds
 from relay.upgrade import (
@@ -281,6 +283,7 @@ class _End(asyncio.Protocol):
         self._store_early(upgrade.rest)
         peer = self._relay.other_end(self.ticket)
         if peer is not None:
+            keep_freed_memory()
             self._peer, peer._peer = peer, self
             peer._start_copying()
             self._start_copying()
@@ -307,18 +310,23 @@ class _End(asyncio.Protocol):
     def _copy(self, data: bytes) -> None:
         """Pass the payload of received bytes to the peer, and answer control frames."""
         try:
-            for piece in self._reader.feed(data):
-                if isinstance(piece, bytes):
-                    self._copied += len(piece)
-                    if self._peer is not None and self._peer._transport is not None:
-                        self._peer._transport.write(encode(BINARY, piece))
-                elif piece.opcode == CLOSE:
-                    self.finish(NORMAL, "")
-                elif piece.opcode == PING and not self._is_write_paused:
-                    assert self._transport is not None
-                    self._transport.write(encode(PONG, piece.payload))
+            found = self._reader.feed(data)
         except WebSocketError as error:
             self.finish(error.code, str(error))
+            return
+        payload = [piece for piece in found if isinstance(piece, memoryview)]
+        size = sum(map(len, payload))
+        if size and self._peer is not None and self._peer._transport is not None:
+            self._copied += size
+            # A frame for all pieces needs only a single system call here and at the peer.
+            self._peer._transport.write(b"".join((encode_head(BINARY, size), *payload)))
+        for piece in found:
+            if isinstance(piece, memoryview) or self._transport is None:
+                continue
+            if piece.opcode == CLOSE:
+                self.finish(NORMAL, "")
+            elif piece.opcode == PING and not self._is_write_paused:
+                self._transport.write(encode(PONG, piece.payload))
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer an HTTP error, and close the connection."""

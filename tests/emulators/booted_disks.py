@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.patience import PATIENCE
@@ -106,15 +106,24 @@ class Disks:
         logs = (self.disk(name) / "boot.log", self.disk(name) / "agent.log")
         return "".join(log.read_text(errors="replace") for log in logs if log.exists())
 
-    def boot(self, name: str, script: bytes, environment: Mapping[str, str]) -> bool:
-        """Run the boot script of a machine; whether the machine is on afterwards."""
+    def boot(
+        self,
+        name: str,
+        script: bytes,
+        environment: Mapping[str, str],
+        entered: Sequence[str] = (),
+    ) -> bool:
+        """Run the boot script of a machine; whether the machine is on afterwards.
+
+        `entered` is the beginning of the script's command, which enters a network namespace.
+        """
         root = self.disk(name)
         root.mkdir()
         path = root / "boot-script"
         path.write_bytes(script)
         with (root / "boot.log").open("wb") as log:
             subprocess.run(
-                ["bash", str(path)],
+                [*entered, "bash", str(path)],
                 env={
                     "PATH": f"{self._bin}:{os.environ['PATH']}",
                     "HOME": str(root),

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lambdas.aws import relay_boot
+from tests.emulators.machine_network import MachineNetwork
 from tests.emulators.ministack import Ministack
+from tests.emulators.server import free_port
 from tests.patience import PROCESS_SECONDS_MAX
 
 LOOK_SECONDS = 0.1
@@ -28,9 +30,16 @@ ADDRESS = "127.0.0.1"
 class FargateHost:
     """The tasks of an ECS cluster. `start` and `end` begin and end the execution of tasks."""
 
-    def __init__(self, aws: Ministack, cluster: str, folder: Path, address_url: str) -> None:
+    def __init__(
+        self,
+        aws: Ministack,
+        cluster: str,
+        folder: Path,
+        address_url: str,
+        network: MachineNetwork | None = None,
+    ) -> None:
         self._aws, self._cluster, self._folder = aws, cluster, folder
-        self._address_url = address_url
+        self._address_url, self._network = address_url, network
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -84,6 +93,9 @@ class FargateHost:
         number = len(self.processes) + 1
         scratch = self._folder / f"task-{number}"
         scratch.mkdir()
+        port = free_port()
+        if self._network is not None:
+            self._network.forward(port)
         program, *words = container["command"]
         assert program == "python3"
         with (self._folder / f"task-{number}.log").open("wb") as log:
@@ -94,7 +106,7 @@ class FargateHost:
                     "TMPDIR": str(scratch),
                     **variables,
                     **assume_task_role(self._aws, definition["taskDefinition"]["taskRoleArn"]),
-                    relay_boot.PORT: "0",
+                    relay_boot.PORT: str(port),
                     relay_boot.USER: "",
                     relay_boot.ADDRESS_URL: self._address_url,
                 },
@@ -143,12 +155,18 @@ class _AddressAnswer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fargate(aws: Ministack, cluster: str, folder: Path) -> Iterator[FargateHost]:
-    """Execute the tasks of an ECS cluster until the block ends."""
+def fargate(
+    aws: Ministack, cluster: str, folder: Path, network: MachineNetwork | None = None
+) -> Iterator[FargateHost]:
+    """Execute the tasks of an ECS cluster until the block ends.
+
+    The machines of `network` reach the ports of the tasks.
+    """
     folder.mkdir()
     with ThreadingHTTPServer((ADDRESS, 0), _AddressAnswer) as addresses:
         threading.Thread(target=addresses.serve_forever, daemon=True).start()
-        host = FargateHost(aws, cluster, folder, f"http://{ADDRESS}:{addresses.server_port}")
+        url = f"http://{ADDRESS}:{addresses.server_port}"
+        host = FargateHost(aws, cluster, folder, url, network)
         host.start()
         try:
             yield host

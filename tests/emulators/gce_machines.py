@@ -14,6 +14,7 @@ from tests.emulators.gce.machine import Machine
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.gce.project import Project
 from tests.emulators.google_keys import GoogleKeys
+from tests.emulators.machine_network import port_of
 from tests.emulators.machines import Machines
 
 SCRIPT = "startup-script"
@@ -60,6 +61,8 @@ class GceMachines(Machines):
         metadata = self.describe_metadata(machine)
         self.metadata[machine.name] = metadata
         host = self._servers.enter_context(metadata_server(metadata))
+        if self.network is not None:
+            self.network.forward(port_of(f"http://{host}"))
         pool = from_labels(machine.labels)[POOL_TAG]
         script = machine.metadata[SCRIPT].encode()
         self.boot(machine.name, pool, script, {"GCE_METADATA_HOST": host})

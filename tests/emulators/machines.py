@@ -1,10 +1,13 @@
 """Machines of a simulated cloud as real processes that boot from the launch's script."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.emulators.booted_disks import Disks
+from tests.emulators.machine_network import MachineNetwork, port_of
+from tests.emulators.server import missing
 
 
 class Machines:
@@ -22,20 +25,47 @@ class Machines:
         self._switch_off = switch_off
         self._boots: dict[str, threading.Thread] = {}
         self._ends: list[threading.Thread] = []
+        self._networks = ExitStack()
+        self.network: MachineNetwork | None = None
+        """The network of the machines that boot now. None for the network of the tests."""
         # Commands that fail on the next boot, by pool.
         self.failing_commands: dict[str, str] = {}
 
     def boot(self, name: str, pool: str, script: bytes, environment: Mapping[str, str]) -> None:
         """Begin to run the script of a machine."""
-        failing = self.failing_commands.pop(pool, "")
+        failing, network = self.failing_commands.pop(pool, ""), self.network
 
         def run() -> None:
             given = {**environment, "FAILING_COMMAND": failing}
-            if not self._disks.boot(name, script, given):
+            entered = []
+            if network is not None:
+                network.add(name)
+                network.drop_connections(name)
+                entered = network.command_on(name, [])
+            if not self._disks.boot(name, script, given, entered):
                 self._switch_off(name)
 
         self._boots[name] = threading.Thread(target=run, daemon=True)
         self._boots[name].start()
+
+    @contextmanager
+    def closed_network(self, urls: Iterable[str]) -> Iterator[MachineNetwork]:
+        """Boot machines on a network whose firewalls drop all connections to machines.
+
+        The machines reach `urls`, whose host is the loopback of the tests. The network is removed
+        by `end_all`, because machines outlive the block. Skip the test if this system makes no
+        networks with firewalls.
+        """
+        network = MachineNetwork(self._networks)
+        if not network.has_firewalls:
+            missing("iptables", "this machine makes no networks with a firewall")
+        for url in urls:
+            network.forward(port_of(url))
+        self.network = network
+        try:
+            yield network
+        finally:
+            self.network = None
 
     def end(self, name: str) -> None:
         """Begin to end everything on a machine, which may be booting still."""
@@ -50,6 +80,7 @@ class Machines:
             self._end(name)
         for thread in self._ends:
             thread.join()
+        self._networks.close()
 
     def _end(self, name: str) -> None:
         while self._boots[name].is_alive():

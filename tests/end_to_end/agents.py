@@ -7,29 +7,19 @@ each has an address of the loopback.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import itertools
 import json
 import os
-import select
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from detcloud.shared.processes import PROC, Process, read_process
+from tests.emulators.machine_network import MachineNetwork
 from tests.end_to_end.laptop import Laptop
 from tests.patience import PROCESS_SECONDS_MAX
-
-PIPE_BYTES = 64 * 1024
-_NAMESPACES = Path("/run/netns")
-_CLONE_NEWNET = 0x40000000
-_networks = itertools.count(1)
 
 
 class Agents:
@@ -38,7 +28,7 @@ class Agents:
     Without a `network`, all agents use this machine's loopback.
     """
 
-    def __init__(self, laptop: Laptop, network: Network | None = None) -> None:
+    def __init__(self, laptop: Laptop, network: MachineNetwork | None = None) -> None:
         self.laptop = laptop
         self._network = network
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -52,7 +42,10 @@ class Agents:
         command += ["--token-file", str(home / "agent.token")]
         command += ["--work-dir", str(self.folder(name)), "--stop-seconds", "2"]
         if self._network is not None:
-            command = self._network.command_on(name, url, command)
+            self._network.add(name)
+            self._network.forward(int(url.rpartition(":")[2]))
+            command += ["--address", self._network.address_of(name)]
+            command = self._network.command_on(name, command)
         with (home / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command, env=self.laptop.environment, cwd=home, stderr=log
@@ -63,9 +56,11 @@ class Agents:
 
         Call this before `start`. Return False if this machine makes no networks or has no iptables.
         """
-        return self._network is not None and self._network.close_machine(
-            name, self.laptop.record()["url"]
-        )
+        if self._network is None or not self._network.has_firewalls:
+            return False
+        self._network.add(name)
+        self._network.drop_connections(name)
+        return True
 
     def folder(self, name: str) -> Path:
         """Return the agent's work directory."""
@@ -122,132 +117,11 @@ class Agents:
             process.wait(PROCESS_SECONDS_MAX)
 
 
-class Network:
-    """A network in which every agent has a machine: an address, and a route to the server."""
-
-    def __init__(self, cleanup: ExitStack) -> None:
-        self._cleanup = cleanup
-        self._hosts: dict[str, int] = {}
-        self._name = f"detcloud-{os.getpid()}-{next(_networks)}"
-        self.is_namespaced = os.getuid() == 0 and self._make_namespace("switch")
-        if self.is_namespaced:
-            self._ip("link", "add", "bridge", "type", "bridge", place="switch")
-            self._ip("link", "set", "bridge", "up", place="switch")
-
-    def address_of(self, name: str) -> str:
-        """Return the address of an agent's machine."""
-        host = self._hosts[name]
-        return f"10.96.0.{host}" if self.is_namespaced else f"127.0.0.{host}"
-
-    def close_machine(self, name: str, url: str) -> bool:
-        """Let the machine drop all connections that the machine does not begin itself.
-
-        Return False without a namespace or iptables.
-        """
-        if not self.is_namespaced or shutil.which("iptables") is None:
-            return False
-        self._find_machine(name, url)
-        enter = ["ip", "netns", "exec", self._full_name(name), "iptables"]
-        answers = ("INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
-        for rule in (
-            ("-A", "INPUT", "-i", "lo", "-j", "ACCEPT"),
-            ("-A", *answers),
-            ("-P", "INPUT", "DROP"),
-        ):
-            subprocess.run([*enter, *rule], check=True, capture_output=True)
-        return True
-
-    def command_on(self, name: str, url: str, command: list[str]) -> list[str]:
-        """Return the command of an agent, wrapped to run on the agent's machine."""
-        self._find_machine(name, url)
-        entered = ["nsenter", f"--net={_NAMESPACES / self._full_name(name)}"]
-        address = ["--address", self.address_of(name)]
-        return [*(entered * self.is_namespaced), *command, *address]
-
-    def _find_machine(self, name: str, url: str) -> None:
-        """Make the agent's machine, unless it exists."""
-        if name not in self._hosts:
-            self._hosts[name] = len(self._hosts) + 2
-            if self.is_namespaced:
-                self._add_machine(name, url)
-
-    def _add_machine(self, name: str, url: str) -> None:
-        assert self._make_namespace(name)
-        port, switch, machine = f"to-{name}", self._full_name("switch"), self._full_name(name)
-        ends = ("name", port, "netns", switch, "type", "veth", "peer", "name", "eth0")
-        self._ip("link", "add", *ends, "netns", machine)
-        self._ip("link", "set", port, "master", "bridge", "up", place="switch")
-        self._ip("address", "add", f"{self.address_of(name)}/24", "dev", "eth0", place=name)
-        for device in ("eth0", "lo"):
-            self._ip("link", "set", device, "up", place=name)
-        server = int(url.rpartition(":")[2])
-        self._cleanup.callback(Relay(_NAMESPACES / machine, server).close)
-
-    def _make_namespace(self, place: str) -> bool:
-        name = self._full_name(place)
-        try:
-            done = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
-        except OSError:
-            return False
-        if done.returncode == 0:
-            self._cleanup.callback(self._ip, "netns", "delete", name)
-        return done.returncode == 0
-
-    def _full_name(self, place: str) -> str:
-        return f"{self._name}-{place}"
-
-    def _ip(self, *words: str, place: str = "") -> None:
-        within = ["-n", self._full_name(place)] if place else []
-        subprocess.run(["ip", *within, *words], check=True, capture_output=True)
-
-
-class Relay:
-    """A port of a namespace's loopback that forwards to the server's port outside."""
-
-    def __init__(self, namespace: Path, port: int) -> None:
-        self._port = port
-        self._listener: socket.socket | None = None
-        opener = threading.Thread(target=self._listen, args=(namespace,))
-        opener.start()
-        opener.join()
-        assert self._listener is not None, f"{namespace} could not be entered"
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening; open connections end with their processes."""
-        assert self._listener is not None
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _listen(self, namespace: Path) -> None:
-        """Listen within the namespace; this thread alone enters the namespace and never returns."""
-        with namespace.open() as place:
-            if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET) == 0:
-                self._listener = socket.create_server(("127.0.0.1", self._port))
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                inner, _ = listener.accept()
-                threading.Thread(target=self._pass_on, args=(inner,), daemon=True).start()
-
-    def _pass_on(self, inner: socket.socket) -> None:
-        place = ("127.0.0.1", self._port)
-        with contextlib.suppress(OSError), inner, socket.create_connection(place) as outer:
-            ends = {inner: outer, outer: inner}
-            while True:
-                for source in select.select(list(ends), [], [])[0]:
-                    content = source.recv(PIPE_BYTES)
-                    if not content:
-                        return
-                    ends[source].sendall(content)
-
-
 @contextlib.contextmanager
 def agents_of(laptop: Laptop) -> Iterator[Agents]:
     """Yield agents of the cluster on separate machines; end all agents with the block."""
     with ExitStack() as cleanup:
-        agents = Agents(laptop, Network(cleanup))
+        agents = Agents(laptop, MachineNetwork(cleanup))
         cleanup.callback(agents.end)
         yield agents
 

@@ -9,6 +9,7 @@ from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 from tests.conftest import require_installed
 from tests.emulators.deployment import Account, Deployment, account, running, stack
 from tests.emulators.ec2.machine import Machine
+from tests.emulators.machine_network import MachineNetwork
 from tests.emulators.ministack import ministack
 from tests.end_to_end.aws.cluster import POOLS, end
 from tests.end_to_end.cluster_steps import POOL, SHORT, create, wait_until
@@ -67,6 +68,14 @@ def instance(deployment: Deployment, person: Laptop, tmp_path: Path) -> Iterator
     yield machine
     person.run("experiment", "kill", experiment)
     end(deployment, machine)
+
+
+@pytest.fixture
+def closed_network(deployment: Deployment) -> Iterator[MachineNetwork]:
+    """Boot all machines of a test with firewalls that drop connections to the machines."""
+    account = deployment.account
+    with account.machines.closed_network((account.aws.url, account.ec2.url)) as network:
+        yield network
 
 
 @pytest.fixture(autouse=True)

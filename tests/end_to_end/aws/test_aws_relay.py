@@ -1,7 +1,8 @@
 """Tunnels, shells and notebooks on a deployed cluster: the API starts the relay as a task.
 
 The emulator's ECS accepts the request and runs nothing. A process of this machine therefore
-executes what the task's definition describes (`tests/emulators/fargate.py`).
+executes what the task's definition describes (`tests/emulators/fargate.py`). The machines are in
+network namespaces, and their firewalls drop all connections to them.
 """
 
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from control_plane.access.relay_record import KEY
 from tests.emulators.deployment import Deployment
 from tests.emulators.fargate import fargate
+from tests.emulators.machine_network import MachineNetwork
 from tests.end_to_end.aws.cluster import allow_on_cluster
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tunnel_steps import (
@@ -24,7 +26,7 @@ from tests.patience import wait_until
 
 @pytest.mark.nightly
 def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
-    deployment: Deployment, person: Laptop, tmp_path: Path
+    deployment: Deployment, closed_network: MachineNetwork, person: Laptop, tmp_path: Path
 ) -> None:
     assert tuple(KEY) not in deployment.rows()
     context = tmp_path / "context"
@@ -32,7 +34,7 @@ def test_tunnel_reaches_a_command_through_a_relay_that_the_api_starts(
     command, port = start_echo(person, context)
     cluster = deployment.function_name("relay")
     allow_on_cluster(deployment, cluster)
-    with fargate(deployment.aws, cluster, tmp_path / "tasks") as tasks:
+    with fargate(deployment.aws, cluster, tmp_path / "tasks", closed_network) as tasks:
         with OpenTunnel(person, command, f"0:{port}") as tunnel, tunnel.connect() as program:
             assert echo(program, b"first\n") == b"first\n", tasks.log()
             # ECS ends a task by SIGTERM. The task writes its end, and the session continues over

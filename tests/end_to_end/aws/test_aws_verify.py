@@ -11,6 +11,7 @@ from detcloud.cli.verification.check_programs import STAND_IN
 from tests.emulators.alarm_actions import alarm_actions
 from tests.emulators.deployment import Deployment
 from tests.emulators.fargate import fargate
+from tests.emulators.machine_network import MachineNetwork
 from tests.emulators.ministack import ACCOUNT, REGION
 from tests.end_to_end.aws.cluster import allow_on_cluster
 from tests.end_to_end.cluster_steps import POOL, wait_until
@@ -45,13 +46,13 @@ def operator(deployment: Deployment, tmp_path: Path) -> Iterator[Laptop]:
 
 @pytest.mark.nightly
 def test_self_test_opens_a_tunnel_before_the_notice(
-    deployment: Deployment, operator: Laptop, tmp_path: Path
+    deployment: Deployment, closed_network: MachineNetwork, operator: Laptop, tmp_path: Path
 ) -> None:
     cluster = deployment.function_name("relay")
     allow_on_cluster(deployment, cluster)
     options = ("--pool", POOL, "--check", STAND_IN, "--report", tmp_path / "report.txt")
     words = ("deploy", "verify", "aws", "--team", "vision", *options, "--yes", "--json")
-    with fargate(deployment.aws, cluster, tmp_path / "tasks") as tasks:
+    with fargate(deployment.aws, cluster, tmp_path / "tasks", closed_network) as tasks:
         report = json.loads(operator.run(*words, seconds=2 * COMMAND_SECONDS_MAX).stdout)
         assert report["ok"], tasks.log()
     [step] = [step for step in report["steps"] if step["name"] == "tunnel"]

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import require, require_installed
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
+from tests.emulators.machine_network import MachineNetwork
 from tests.end_to_end.cluster_steps import wait_until
 from tests.end_to_end.gcp.cluster import PHOTOS, POOLS, SCRATCH
 from tests.end_to_end.gcp.permissions import refused_uses
@@ -59,6 +60,17 @@ def person(deployment: GcpDeployment, tmp_path: Path) -> Laptop:
     """Return the home of a user with the `detcloud` command and the administrator's token."""
     variables = {"DETCLOUD_URL": deployment.url, "DETCLOUD_TOKEN": deployment.token}
     return Laptop(tmp_path / "home", **variables)
+
+
+@pytest.fixture
+def closed_network(deployment: GcpDeployment) -> Iterator[MachineNetwork]:
+    """Boot all machines of a test with firewalls that drop connections to the machines."""
+    functions = deployment.functions
+    # The stores at the addresses that the functions know: each function has a separate address.
+    stores = [given["STORAGE_EMULATOR_HOST"] for given in functions.environments.values()]
+    urls = (*functions.urls.values(), *stores, deployment.storage)
+    with deployment.machines.closed_network(urls) as network:
+        yield network
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Tunnels, shells and notebooks on a cluster on Google Cloud.
 
-The relay is a process of the functions' program, without Cloud Run's front for TLS.
+The relay is a process of the functions' program, without Cloud Run's front for TLS. The machines
+are in network namespaces, and their firewalls drop all connections to them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.emulators.machine_network import MachineNetwork
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tunnel_steps import OpenTunnel, echo, start_echo, use_shell_and_notebook
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.nightly
 def test_machines_are_reached_through_a_relay_that_restarts(
-    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+    deployment: GcpDeployment, closed_network: MachineNetwork, person: Laptop, tmp_path: Path
 ) -> None:
     context = tmp_path / "context"
     context.mkdir()

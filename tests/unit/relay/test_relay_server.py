@@ -63,7 +63,7 @@ class Client:
         self.reader = WebSocketReader(expects_masks=False)
         self.connection.sendall((head or request_head(ticket)).encode("latin-1"))
         self.answer, self.rest = self._read_head()
-        self.found: list[bytes | Control] = []
+        self.found: list[memoryview | Control] = []
 
     @property
     def status(self) -> int:
@@ -90,7 +90,7 @@ class Client:
             if not part:
                 break
             for piece in self.reader.feed(part):
-                if isinstance(piece, bytes):
+                if isinstance(piece, memoryview):
                     data += piece
                 else:
                     self.found.append(piece)
@@ -123,6 +123,18 @@ def test_bytes_pass_in_both_directions(relay: RelayThread) -> None:
     assert agent.receive(5) == b"forth"
     agent.send(b"back")
     assert user.receive(4) == b"back"
+
+
+def test_frames_of_a_read_are_joined(relay: RelayThread) -> None:
+    user, agent = open_pair(relay.port)
+    user.send(b"a")
+    assert agent.receive(1) == b"a"
+    frames = [encode(BINARY, b"b", MASK), encode(PING, b"", MASK), encode(BINARY, b"c", MASK)]
+    user.connection.sendall(b"".join(frames))
+    # A single frame without a mask: two bytes of head, and the payload of both.
+    assert agent.connection.recv(100) == b"\x82\x02bc"
+    user.connection.setblocking(True)
+    assert user.connection.recv(100) == encode(PONG, b"")
 
 
 def test_bytes_sent_before_the_other_end_came_arrive(relay: RelayThread) -> None:

@@ -16,6 +16,8 @@ from detcloud.shared.tunnel.certificate_text import decode_certificate
 from detcloud.shared.tunnel.elliptic_curve import ORDER, public_point
 from detcloud.shared.tunnel.keys import SecureChannel, TunnelKey, make_key
 
+_KEYS = (make_key(), make_key())
+
 
 def exchange(user: SecureChannel, agent: SecureChannel) -> None:
     """Pass all pending bytes between the ends."""
@@ -67,8 +69,26 @@ def test_expected_ends_exchange_bytes() -> None:
     assert agent.is_established
     user.write(b"x" * 100_000)
     exchange(user, agent)
-    assert agent.read() == b"x" * 100_000
-    assert agent.read() == b""
+    assert bytes(agent.read()) == b"x" * 100_000
+    assert not agent.read()
+
+
+@given(
+    cuts=st.lists(st.integers(0, 110_000), max_size=10), reads=st.lists(st.booleans(), min_size=11)
+)
+@settings(max_examples=20, deadline=None)
+def test_bytes_survive_any_division(cuts: list[int], reads: list[bool]) -> None:
+    user, agent = open_channels(*_KEYS, _KEYS[1], _KEYS[0])
+    exchange(user, agent)
+    content = b"".join(number.to_bytes(4) for number in range(25_000))
+    user.write(content)
+    sent, before, found = user.pending(), 0, b""
+    for cut, has_read in zip([*sorted(cuts), len(sent)], reads, strict=False):
+        agent.receive(sent[before:cut])
+        before = max(before, cut)
+        found += bytes(agent.read()) if has_read else b""
+    agent.receive(sent[before:])
+    assert found + bytes(agent.read()) == content
 
 
 @pytest.mark.parametrize("impostor", ["user", "agent"])

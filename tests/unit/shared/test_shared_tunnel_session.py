@@ -28,6 +28,7 @@ from detcloud.shared.tunnel.frames import (
 from detcloud.shared.tunnel.multiplexer import (
     GROWTH_BYTES_MAX,
     OUTGOING_BYTES_MAX,
+    PARTS_MAX,
     STREAMS_MAX,
     WINDOW_BYTES,
     WINDOW_BYTES_MAX,
@@ -45,7 +46,7 @@ from detcloud.shared.tunnel.session import (
     TunnelSession,
     UnknownSession,
 )
-from tests.unit.shared.tunnel_pair import SESSION, SessionPair, connected_pair, take
+from tests.unit.shared.tunnel_pair import SESSION, SessionPair, connected_pair, next_bytes, take
 
 
 def open_stream(pair: SessionPair, port: int = 80) -> int:
@@ -97,7 +98,7 @@ def test_service_is_opened_by_name_beside_ports() -> None:
 def test_opening_of_a_service_is_sent_again_after_a_break() -> None:
     pair = connected_pair()
     pair.user.streams.open_service("ssh")
-    assert pair.user.next_bytes(1 << 20)
+    assert next_bytes(pair.user, 1 << 20)
     pair.connect()
     pair.settle()
     assert ServiceOpened(1, "ssh") in pair.agent_events
@@ -165,7 +166,7 @@ def test_streams_send_in_turn() -> None:
     pair.user.streams.send(bulk, bytes(OUTGOING_BYTES_MAX))
     pair.user.streams.send(keys, b"key")
     # One chunk of the bulk, then the key.
-    pair.to_agent += pair.user.next_bytes(1) + pair.user.next_bytes(1)
+    pair.to_agent += next_bytes(pair.user, 1) + next_bytes(pair.user, 1)
     pair.settle()
     assert take(pair.agent, keys) == b"key"
 
@@ -176,7 +177,7 @@ def test_sender_stops_while_nothing_is_acknowledged() -> None:
     sent = bytearray()
     for stream in streams:
         pair.user.streams.send(stream, bytes(pair.user.streams.sendable(stream)))
-        sent += pair.user.next_bytes(1 << 30)
+        sent += next_bytes(pair.user, 1 << 30)
     assert len(sent) < REPLAY_BYTES_MAX + OUTGOING_BYTES_MAX + 100
     assert pair.user.replay_memory_bytes < REPLAY_BYTES_MAX + OUTGOING_BYTES_MAX + 1_000
     pair.agent_events += pair.agent.feed(bytes(sent))
@@ -188,7 +189,7 @@ def test_break_loses_no_byte() -> None:
     pair = connected_pair()
     stream = open_stream(pair)
     pair.user.streams.send(stream, b"lost on the way")
-    pair.user.next_bytes(1 << 20)
+    next_bytes(pair.user, 1 << 20)
     pair.connect()
     pair.settle()
     assert take(pair.agent, stream) == b"lost on the way"
@@ -200,7 +201,7 @@ def test_received_bytes_are_not_repeated_after_a_break() -> None:
     stream = open_stream(pair)
     pair.user.streams.send(stream, b"once")
     # The agent's acknowledgement is lost.
-    pair.agent.feed(pair.user.next_bytes(1 << 20))
+    pair.agent.feed(next_bytes(pair.user, 1 << 20))
     pair.connect()
     pair.settle()
     assert take(pair.agent, stream) == b"once"
@@ -222,7 +223,7 @@ def test_restarted_agent_refuses_an_old_session() -> None:
     open_stream(pair)
     pair.agent = TunnelSession(None)
     pair.connect()
-    pair.to_agent += pair.user.next_bytes(1 << 20)
+    pair.to_agent += next_bytes(pair.user, 1 << 20)
     with pytest.raises(UnknownSession):
         pair.agent.feed(bytes(pair.to_agent))
 
@@ -232,13 +233,13 @@ def test_close_reaches_the_other_end() -> None:
     pair.agent.close("the allocation ended")
     pair.settle()
     assert pair.user_events[-1] == SessionClosed("the allocation ended")
-    assert pair.user.next_bytes(1 << 20) == b""
+    assert next_bytes(pair.user, 1 << 20) == b""
 
 
 def test_notice_is_shown_once_even_after_a_break() -> None:
     pair = connected_pair()
     pair.agent.notice("the machine ends")
-    pair.agent.next_bytes(1 << 20)
+    next_bytes(pair.agent, 1 << 20)
     pair.connect()
     pair.settle()
     assert [e for e in pair.user_events if isinstance(e, NoticeReceived)] == [
@@ -324,6 +325,60 @@ def test_single_bytes_cost_no_object_each() -> None:
     assert len(agent.streams._streams[1].incoming) < 10
 
 
+def test_sent_single_bytes_cost_no_object_each() -> None:
+    pair = connected_pair()
+    stream = open_stream(pair)
+    for _ in range(10_000):
+        pair.user.streams.send(stream, b"x")
+    # Objects of 4,096 bytes at most are merged.
+    assert len(pair.user.streams._streams[stream].outgoing) == 3
+    assert pair.user.next_frames(1 << 20) == [encode_frame(DATA, stream, b"x" * 10_000)]
+
+
+@given(sizes=st.lists(st.integers(1, 40_000), max_size=12), taken=st.integers(1, 50_000))
+def test_pieces_of_any_size_arrive_in_order(sizes: list[int], taken: int) -> None:
+    pair = connected_pair()
+    stream, sent, received = open_stream(pair), b"", b""
+    for number, size in enumerate(sizes):
+        data = bytes([number]) * min(size, pair.user.streams.sendable(stream))
+        pair.user.streams.send(stream, data)
+        sent += data
+    while part := take(pair.agent, stream, taken) or (pair.step() and b""):
+        received += part
+    pair.settle()
+    while part := take(pair.agent, stream, taken):
+        received += part
+    assert received == sent
+
+
+def test_parts_of_received_bytes_are_limited() -> None:
+    agent = resumed_agent()
+    # 5,000 bytes are not merged with others. The window has room for 13 of them.
+    agent.feed(encode_port(1, 80) + encode_frame(DATA, 1, bytes(5_000)) * 13)
+    assert list(map(len, agent.streams.received_parts(1))) == [5_000] * 13
+    agent.streams.consume(1, 12_000)
+    assert list(map(len, agent.streams.received_parts(1))) == [3_000] + [5_000] * 10
+    agent.streams._streams[1].incoming.extend([b"x"] * 1_000)
+    assert len(agent.streams.received_parts(1)) == PARTS_MAX
+    assert agent.streams.received_parts(2) == []
+
+
+def test_repeated_change_of_a_stream_is_returned_once() -> None:
+    agent = resumed_agent()
+    agent.feed(encode_port(1, 80) + encode_port(2, 80))
+    one, other = encode_frame(DATA, 1, b"x"), encode_frame(DATA, 2, b"x")
+    expected = [StreamChanged(1), StreamChanged(2), StreamChanged(1)]
+    assert agent.feed(one + one + other + one + one) == expected
+
+
+def test_equal_notices_are_both_returned() -> None:
+    pair = connected_pair()
+    for _ in range(2):
+        pair.agent.notice("ends soon")
+    pair.settle()
+    assert pair.user_events[-2:] == [NoticeReceived("ends soon")] * 2
+
+
 def test_flood_of_refused_streams_ends_the_session() -> None:
     agent = resumed_agent()
     for number in range(1, STREAMS_MAX + 1):
@@ -358,7 +413,7 @@ def test_hostile_frames_raise_protocol_errors_only(
     try:
         for kind, stream, payload in frames:
             agent.feed(encode_frame(kind, stream, payload))
-            agent.next_bytes(1 << 20)
+            next_bytes(agent, 1 << 20)
     except ProtocolError:
         return
     assert len(agent.streams) <= 4

@@ -32,8 +32,8 @@ class SessionPair:
 
     def step(self, chunk: int = 1 << 20) -> bool:
         """Send from both ends, and deliver at most `chunk` bytes each way. Return whether any."""
-        self.to_agent += self.user.next_bytes(chunk)
-        self.to_user += self.agent.next_bytes(chunk)
+        self.to_agent += next_bytes(self.user, chunk)
+        self.to_user += next_bytes(self.agent, chunk)
         forth, back = bytes(self.to_agent[:chunk]), bytes(self.to_user[:chunk])
         del self.to_agent[:chunk], self.to_user[:chunk]
         self.agent_events += self.agent.feed(forth)
@@ -50,6 +50,11 @@ class SessionPair:
         return [event for event in self.agent_events if isinstance(event, StreamOpened)]
 
 
+def next_bytes(session: TunnelSession, bytes_max: int) -> bytes:
+    """Return the bytes of the next frames of a session."""
+    return b"".join(session.next_frames(bytes_max))
+
+
 def connected_pair() -> SessionPair:
     """Return a pair whose first connection is resumed at both ends."""
     pair = SessionPair()
@@ -61,10 +66,10 @@ def connected_pair() -> SessionPair:
 def take(session: TunnelSession, stream: int, count: int | None = None) -> bytes:
     """Consume the received bytes of a stream, at most `count`."""
     found = b""
-    while (part := session.streams.received_bytes(stream)) and (
+    while (parts := session.streams.received_parts(stream)) and (
         count is None or len(found) < count
     ):
-        part = part if count is None else part[: count - len(found)]
+        part = b"".join(parts) if count is None else b"".join(parts)[: count - len(found)]
         session.streams.consume(stream, len(part))
         found += part
     return found

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OPEN = b"o"
 """Opens a stream to a port of the trial. The payload is the port. Only the user's end sends it."""
@@ -108,31 +112,60 @@ class FrameReader:
     """A parser that divides the received bytes of a connection into frames."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        # The beginning of an incomplete frame.
+        self._rest = bytearray()
 
-    def feed(self, received: bytes) -> list[Frame]:
-        """Add received bytes, and return the newly complete frames.
+    def feed(self, received: bytes | memoryview) -> list[Frame]:
+        """Add received bytes, and return copies of the newly complete frames.
 
         At most FRAME_BYTES_MAX bytes of an incomplete frame are stored. Raise ProtocolError for an
         unknown kind or a wrong length, as soon as the head of the frame is complete.
         """
-        data = self._rest + received if self._rest else received
-        start, frames = 0, list[Frame]()
+        frames, data = list[Frame](), memoryview(received)
+        start = self._complete_rest(data, frames) if self._rest else 0
         while len(data) - start >= HEAD_BYTES:
             kind, stream, length = _HEAD.unpack_from(data, start)
             _check_head(kind, stream, length)
             end = start + HEAD_BYTES + length
             if len(data) < end:
                 break
-            frames.append(Frame(kind, stream, data[start + HEAD_BYTES : end]))
+            frames.append(Frame(kind, stream, bytes(data[start + HEAD_BYTES : end])))
             start = end
-        self._rest = data[start:]
+        self._rest += data[start:]
         return frames
+
+    def _complete_rest(self, data: memoryview, frames: list[Frame]) -> int:
+        """Complete the stored frame with the first bytes of `data`.
+
+        Append the complete frame to `frames`. Return the number of used bytes. An incomplete frame
+        uses all bytes. Raise ProtocolError for an invalid head.
+        """
+        rest, used = self._rest, 0
+        end = HEAD_BYTES
+        while True:
+            part = data[used : used + max(0, end - len(rest))]
+            rest += part
+            used += len(part)
+            if len(rest) < end:
+                return used
+            kind, stream, length = _HEAD.unpack_from(rest)
+            _check_head(kind, stream, length)
+            end = HEAD_BYTES + length
+            if len(rest) == end:
+                with memoryview(rest) as whole:
+                    frames.append(Frame(kind, stream, bytes(whole[HEAD_BYTES:])))
+                rest.clear()
+                return used
 
 
 def encode_frame(kind: bytes, stream: int = 0, payload: bytes | memoryview = b"") -> bytes:
     """Return an encoded frame. The payload's length must be valid, which is not checked."""
     return b"".join((_HEAD.pack(kind, stream, len(payload)), payload))
+
+
+def encode_data(stream: int, parts: Sequence[bytes]) -> bytes:
+    """Return a DATA of all parts. The length of all parts must be valid, which is not checked."""
+    return b"".join((_HEAD.pack(DATA, stream, sum(map(len, parts))), *parts))
 
 
 def encode_hello(hello: Hello) -> bytes:

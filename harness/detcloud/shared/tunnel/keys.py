@@ -11,6 +11,7 @@ import hashlib
 import ssl
 import tempfile
 from dataclasses import dataclass, field
+from typing import cast
 
 from detcloud.shared.tunnel.certificate_text import decode_certificate
 from detcloud.shared.tunnel.elliptic_curve import draw_secret, public_point, sign
@@ -25,7 +26,7 @@ _P256 = bytes.fromhex("06082a8648ce3d030107")
 _ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
 _COMMON_NAME = bytes.fromhex("0603550403")
 
-# OpenSSL decrypts at most a record at once. More room would be allocated in vain.
+# OpenSSL decrypts at most a record at once.
 _RECORD_BYTES = 16_384
 
 _INTEGER, _BITS, _OCTETS, _UTF8, _TIME = 0x02, 0x03, 0x04, 0x0C, 0x18
@@ -94,27 +95,31 @@ class SecureChannel:
         """Whether the handshake is complete and the peer has the expected certificate."""
         self._shake_hands()
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | memoryview) -> None:
         """Add bytes of the connection. Raise ssl.SSLError if the peer is not the expected peer."""
         self._incoming.write(data)
         if not self.is_established:
             self._shake_hands()
 
-    def read(self) -> bytes:
-        """Return all complete decrypted bytes. b"" if none are, or before the handshake's end.
+    def read(self) -> memoryview:
+        """Return all decrypted bytes of complete records. Empty before the handshake's end.
 
         Raise ssl.SSLError for manipulated bytes, and if the peer has ended the TLS connection.
         """
-        parts: list[bytes] = []
-        while self.is_established:
+        size, pending = 0, self._incoming.pending
+        if not (self.is_established and pending):
+            return memoryview(b"")
+        # OpenSSL may have stored a part of another record. A record has fewer bytes decrypted.
+        room = memoryview(bytearray(pending + _RECORD_BYTES))
+        while True:
             try:
-                part = self._tls.read(_RECORD_BYTES)
+                # With a buffer, `read` returns a number.
+                count = cast("int", self._tls.read(_RECORD_BYTES, room[size:]))
             except ssl.SSLWantReadError:
-                break
-            if not part:
+                return room[:size]
+            if not count:
                 raise ssl.SSLEOFError("the other end has closed the tunnel's connection")
-            parts.append(part)
-        return b"".join(parts)
+            size += count
 
     def write(self, data: bytes) -> None:
         """Encrypt bytes. Call this only after the handshake's end."""

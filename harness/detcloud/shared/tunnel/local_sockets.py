@@ -101,15 +101,16 @@ class LocalSockets:
             self._write(local)
 
     def resume_stalled(self) -> None:
-        """Resume reading the sockets of streams that may send again.
+        """Resume reading the sockets of stalled streams that may send again.
 
-        Call this after frames were sent.
+        The selector then ignores the sockets of the other stalled streams. Call this after frames
+        were sent, and before each use of the selector.
         """
         for stream in list(self._stalled):
             local = self._sockets.get(stream)
             if local is None:
                 self._stalled.discard(stream)
-            elif self._streams.sendable(stream) > 0:
+            else:
                 self._set_interest(local)
 
     def close_finished(self) -> None:
@@ -149,29 +150,36 @@ class LocalSockets:
         return local.stream in self._sockets
 
     def _read(self, local: _LocalSocket) -> None:
-        count = min(DATA_BYTES, self._streams.sendable(local.stream))
-        if count and not local.has_read_all:
+        """Read until the stream accepts no more bytes, or the program has sent no more."""
+        streams, stream = self._streams, local.stream
+        while not local.has_read_all and (count := min(DATA_BYTES, streams.sendable(stream))):
             try:
                 data = local.connection.recv(count)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 self._fail(local)
                 return
-            if data:
-                self._streams.send(local.stream, data)
-            else:
+            if not data:
                 local.has_read_all = True
-                self._streams.end(local.stream)
-        self._set_interest(local)
+                streams.end(stream)
+                break
+            streams.send(stream, data)
+            if len(data) < count:
+                break
+        if not local.has_read_all and streams.sendable(stream) == 0:
+            # Frames are sent before the next use of the selector, and usually make room.
+            self._stalled.add(stream)
+        else:
+            self._set_interest(local)
 
     def _write(self, local: _LocalSocket) -> None:
         """Write the received bytes that the program accepts now, and pass on the stream's end."""
         streams, stream = self._streams, local.stream
         local.has_unwritten = False
         try:
-            while data := streams.received_bytes(stream):
-                streams.consume(stream, local.connection.send(data))
+            while parts := streams.received_parts(stream):
+                streams.consume(stream, local.connection.sendmsg(parts))
             if streams.has_ended(stream) and not local.has_written_all:
                 local.has_written_all = True
                 local.connection.shutdown(socket.SHUT_WR)

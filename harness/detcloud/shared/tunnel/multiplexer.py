@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import islice
 
 from detcloud.shared.tunnel.frames import (
     CREDIT,
@@ -26,6 +27,7 @@ from detcloud.shared.tunnel.frames import (
     decode_port,
     decode_service,
     encode_credit,
+    encode_data,
     encode_frame,
     encode_port,
     encode_service,
@@ -45,6 +47,8 @@ OUTGOING_BYTES_MAX = 2 * DATA_BYTES
 """The most bytes of a stream that wait to be sent."""
 REFUSALS_MAX = 1_024
 """The most unsent RESETs. A peer that causes more breaks the protocol."""
+PARTS_MAX = 64
+"""The most parts of received bytes that a caller gets at once."""
 _CREDIT_MAX = 1 << 30
 _MERGED_BYTES_MAX = 4_096
 
@@ -115,8 +119,10 @@ class _Stream:
     """The encoded OPEN or SERVICE that was not sent yet."""
     credit: int = WINDOW_BYTES
     """The number of bytes that the peer still allows."""
-    outgoing: bytearray = field(default_factory=bytearray)
+    outgoing: deque[bytes] = field(default_factory=deque)
     """The bytes that wait to be sent."""
+    outgoing_bytes: int = 0
+    """The number of bytes that wait to be sent."""
     end_wanted: bool = False
     end_sent: bool = False
     incoming: deque[bytes] = field(default_factory=deque)
@@ -208,12 +214,13 @@ class Multiplexer:
         found = self._streams.get(stream)
         if found is None or found.end_wanted:
             return 0
-        return max(0, min(OUTGOING_BYTES_MAX, found.credit) - len(found.outgoing))
+        return max(0, min(OUTGOING_BYTES_MAX, found.credit) - found.outgoing_bytes)
 
     def send(self, stream: int, data: bytes) -> None:
         """Send bytes of a stream: at most `sendable` bytes, which is not checked."""
         found = self._streams[stream]
-        found.outgoing += data
+        _append(found.outgoing, data)
+        found.outgoing_bytes += len(data)
         self._note_ready(found)
 
     def end(self, stream: int) -> None:
@@ -235,20 +242,21 @@ class Multiplexer:
         if found.unsent_opening is None:
             self._resets.append((stream, reason))
 
-    def received_bytes(self, stream: int) -> bytes:
-        """Return the first received bytes that are not consumed. b"" if there are none."""
+    def received_parts(self, stream: int) -> list[bytes]:
+        """Return the first received bytes that are not consumed, in at most PARTS_MAX parts.
+
+        Return an empty list for a closed stream.
+        """
         found = self._streams.get(stream)
-        return found.incoming[0] if found is not None and found.incoming else b""
+        return list(islice(found.incoming, PARTS_MAX)) if found is not None else []
 
     def consume(self, stream: int, count: int) -> None:
-        """Drop the first `count` bytes of the result of `received_bytes`.
+        """Drop the first `count` bytes of the result of `received_parts`.
 
         The peer may then send more bytes. `count` is at most the length of these bytes.
         """
         found = self._streams[stream]
-        first = found.incoming.popleft()
-        if count < len(first):
-            found.incoming.appendleft(first[count:])
+        _take(found.incoming, count)
         found.incoming_bytes -= count
         if found.is_over:
             self._forget(found)
@@ -364,13 +372,11 @@ class Multiplexer:
             owed_bytes = stream.owed_bytes
             stream.allowed += owed_bytes
             return encode_credit(stream.number, owed_bytes)
-        count = min(len(stream.outgoing), stream.credit, DATA_BYTES)
+        count = min(stream.outgoing_bytes, stream.credit, DATA_BYTES)
         if count:
-            with memoryview(stream.outgoing) as outgoing:
-                frame = encode_frame(DATA, stream.number, outgoing[:count])
-            del stream.outgoing[:count]
+            stream.outgoing_bytes -= count
             stream.credit -= count
-            return frame
+            return encode_data(stream.number, _take(stream.outgoing, count))
         if stream.has_frame:
             stream.end_sent = True
             return encode_frame(END, stream.number)
@@ -403,7 +409,30 @@ def _receive_data(stream: _Stream, data: bytes) -> None:
         )
     stream.allowed -= len(data)
     stream.incoming_bytes += len(data)
-    # A peer that sends single bytes must not cause an object for each byte.
-    if stream.incoming and len(stream.incoming[-1]) + len(data) <= _MERGED_BYTES_MAX:
-        data = stream.incoming.pop() + data
-    stream.incoming.append(data)
+    _append(stream.incoming, data)
+
+
+def _append(queue: deque[bytes], data: bytes) -> None:
+    """Add bytes to a queue, and merge short pieces.
+
+    A program or peer that sends single bytes must not cause an object for each byte.
+    """
+    if queue and len(queue[-1]) + len(data) <= _MERGED_BYTES_MAX:
+        data = queue.pop() + data
+    queue.append(data)
+
+
+def _take(queue: deque[bytes], count: int) -> list[bytes]:
+    """Remove the first `count` bytes from a queue, and return the bytes in parts.
+
+    The queue must have `count` bytes.
+    """
+    taken: list[bytes] = []
+    while count:
+        first = queue.popleft()
+        if len(first) > count:
+            queue.appendleft(first[count:])
+            first = first[:count]
+        taken.append(first)
+        count -= len(first)
+    return taken

@@ -34,7 +34,7 @@ from detcloud.shared.tunnel.websocket import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from detcloud.shared.tunnel.keys import SecureChannel
 
@@ -45,6 +45,8 @@ READ_BYTES = 262_144
 OUTGOING_BYTES = 262_144
 """The number of unsent bytes above which no more bytes should be given to a link."""
 _FLUSH_SECONDS = 0.05
+# Frames of fewer bytes together are joined into a record of TLS.
+_RECORD_BYTES = 16_384
 
 
 class RelayUnavailable(OSError):
@@ -117,7 +119,7 @@ class RelayLink:
         is_pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
         return bool(self._early) or self._end is not None or is_pending
 
-    def receive(self) -> bytes:
+    def receive(self) -> memoryview:
         """Read available bytes, and return the decrypted bytes of the peer, possibly b"".
 
         Raise LinkBroken if the connection has ended or carries invalid bytes. Raise ssl.SSLError if
@@ -126,24 +128,25 @@ class RelayLink:
         if self._end is not None:
             raise LinkBroken(self._end)
         received = self._read()
-        parts: list[bytes] = []
         try:
             for piece in self._reader.feed(received):
-                if isinstance(piece, bytes):
+                if isinstance(piece, memoryview):
                     self._channel.receive(piece)
-                    parts.append(self._channel.read())
                 elif piece.opcode == PING:
                     self._queue(encode(PONG, piece.payload, CLEAR_MASK))
                 elif piece.opcode == CLOSE:
                     self._end = piece.reason or "the relay closed the connection"
         except WebSocketError as error:
             raise LinkBroken(f"the relay sent invalid bytes: {error}") from None
+        decrypted = self._channel.read()
         self._queue_channel_bytes()
-        return b"".join(parts)
+        return decrypted
 
-    def send(self, data: bytes) -> None:
-        """Encrypt bytes for the peer. They are written by `flush`."""
-        self._channel.write(data)
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Encrypt frames for the peer. `flush` writes the encrypted bytes."""
+        is_short = sum(map(len, frames)) <= _RECORD_BYTES
+        for data in (b"".join(frames),) if is_short else frames:
+            self._channel.write(data)
         self._queue_channel_bytes()
 
     def ping_relay(self) -> None:

@@ -31,12 +31,12 @@ from detcloud.shared.tunnel.frames import (
     encode_hello,
     encode_text,
 )
-from detcloud.shared.tunnel.multiplexer import Multiplexer, StreamEvent
+from detcloud.shared.tunnel.multiplexer import Multiplexer, StreamChanged, StreamEvent
 from detcloud.shared.tunnel.replay import ReplayBuffer
 
 REPLAY_BYTES_MAX = 4 << 20
 """The memory of unacknowledged frames above which no new numbered frame is sent."""
-ACK_BYTES = 131_072
+ACK_BYTES = 524_288
 """The number of received bytes after which an ACK is sent at once."""
 FORGOTTEN_SESSION = "the agent of the trial was restarted, so the tunnel's connections ended"
 """The reason of a CLOSE to a peer that resumes a session which this end does not have."""
@@ -77,7 +77,7 @@ class TunnelSession:
     """A session between the user's end and the agent's end.
 
     The caller connects the session with `begin_connection`, passes received bytes to `feed`, and
-    sends the bytes of `next_bytes`. After a ProtocolError, the session must be closed.
+    sends the bytes of `next_frames`. After a ProtocolError, the session must be closed.
 
     Attributes:
         streams: the streams of the session.
@@ -125,19 +125,22 @@ class TunnelSession:
         if not self._is_agent:
             self._send_hello()
 
-    def feed(self, received: bytes) -> list[SessionEvent]:
+    def feed(self, received: bytes | memoryview) -> list[SessionEvent]:
         """Apply received bytes of the current connection, and return the events in order.
 
-        Raise ProtocolError if the peer breaks a rule, and UnknownSession if the peer resumes a
-        session that this end does not have.
+        A StreamChanged that repeats the last event is left out. Raise ProtocolError if the peer
+        breaks a rule, and UnknownSession if the peer resumes a session that this end does not have.
         """
         events: list[SessionEvent] = []
         for frame in self._reader.feed(received):
             if self._is_closed:
                 break
             event = self._receive_frame(frame)
-            if event is not None:
-                events.append(event)
+            if event is None or (
+                isinstance(event, StreamChanged) and events and event == events[-1]
+            ):
+                continue
+            events.append(event)
         if self._received - self._acked >= ACK_BYTES:
             self.acknowledge()
         return events
@@ -162,15 +165,16 @@ class TunnelSession:
             self._notices.append(text)
 
     def close(self, reason: str) -> None:
-        """End the session for this reason. `next_bytes` returns the CLOSE once, then nothing."""
+        """End the session for this reason. `next_frames` returns the CLOSE once, then nothing."""
         if self.closing is None:
             self.closing = reason
 
-    def next_bytes(self, bytes_max: int) -> bytes:
-        """Return encoded frames to send on the current connection. b"" if no frame can be sent now.
+    def next_frames(self, bytes_max: int) -> list[bytes]:
+        """Return encoded frames to send on the current connection, in order.
 
-        New numbered frames are built only while less than REPLAY_BYTES_MAX are unacknowledged. The
-        result exceeds `bytes_max` by less than a frame.
+        The list is empty if no frame can be sent now. New numbered frames are built only while less
+        than REPLAY_BYTES_MAX are unacknowledged. The frames exceed `bytes_max` by less than a
+        frame.
         """
         parts: list[bytes] = []
         size = 0
@@ -180,7 +184,7 @@ class TunnelSession:
                 break
             parts.append(frame)
             size += len(frame)
-        return b"".join(parts)
+        return parts
 
     def _next_frame(self) -> bytes | None:
         if self._is_closed:

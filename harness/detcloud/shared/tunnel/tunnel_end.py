@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from detcloud.shared.tunnel.frames import ProtocolError
+from detcloud.shared.tunnel.freed_memory import keep_freed_memory
 from detcloud.shared.tunnel.local_sockets import LocalSockets
 from detcloud.shared.tunnel.multiplexer import (
     ResetReason,
@@ -54,8 +55,6 @@ _TURN_SECONDS = 1.0
 _ACCEPT_PAUSE_SECONDS = 1.0
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _CHUNK_BYTES = 131_072
-# More than a busy stream allocates and frees in a turn.
-_KEPT_BYTES = 2 << 20
 _LAST_WORDS_SECONDS = 2.0
 _STARTING_PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.2, 10.0
@@ -183,7 +182,7 @@ class TunnelEnd:
 
         A broken link is dialled again. All local sockets are closed at the end; listeners stay.
         """
-        _keep_freed_memory()
+        keep_freed_memory()
         self._register()
         pause, lost_at = _PAUSE_SECONDS_MIN, time.monotonic()
         starts_at: float | None = None
@@ -274,10 +273,10 @@ class TunnelEnd:
         if self._wanted:
             self._open_wanted()
         while link.is_established and link.unsent_bytes < OUTGOING_BYTES:
-            data = self._session.next_bytes(_CHUNK_BYTES)
-            if not data:
+            frames = self._session.next_frames(_CHUNK_BYTES)
+            if not frames:
                 break
-            link.send(data)
+            link.send(frames)
             link.flush()
         link.flush()
         self._sockets.close_finished()
@@ -429,8 +428,8 @@ class TunnelEnd:
         """Send the CLOSE of the session, for at most _LAST_WORDS_SECONDS."""
         with contextlib.suppress(LinkBroken, ssl.SSLError):
             if link.is_established:
-                while data := self._session.next_bytes(_CHUNK_BYTES):
-                    link.send(data)
+                while frames := self._session.next_frames(_CHUNK_BYTES):
+                    link.send(frames)
                 link.finish(_LAST_WORDS_SECONDS)
 
     def _report_refusal(self, reason: int) -> None:
@@ -471,15 +470,6 @@ class TunnelEnd:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep a few MB of freed memory, instead of returning them to the system.
-
-    After a block of `_KEPT_BYTES` was freed, glibc keeps twice as many bytes. By default, glibc
-    keeps 128 KiB, and page faults took a third of the time of a busy stream.
-    """
-    bytes(_KEPT_BYTES)
 
 
 def _time_text(seconds: float) -> str:

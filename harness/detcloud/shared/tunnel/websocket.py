@@ -33,6 +33,8 @@ tunnels is TLS, whose bytes nobody can choose, and masks would cost most of the 
 """
 PAYLOAD_BYTES_MAX = 1 << 20
 """The longest frame that the parser accepts."""
+# The masks that change no byte. Servers send no mask.
+_CLEAR = (b"", CLEAR_MASK)
 _CONTROL_BYTES_MAX = 125
 _MASK_BYTES = 4
 # From RFC 6455, section 1.3.
@@ -85,19 +87,20 @@ class WebSocketReader:
         self.is_closed = False
         """Whether a CLOSE was received. Later bytes are ignored."""
 
-    def feed(self, received: bytes) -> list[bytes | Control]:
+    def feed(self, received: bytes) -> list[memoryview | Control]:
         """Add received bytes, and return pieces of payload and control frames in order.
 
-        Raise WebSocketError for bytes that RFC 6455 does not allow, for text messages, and for
-        frames above PAYLOAD_BYTES_MAX.
+        The pieces are views of `received`, and keep its memory. Raise WebSocketError for bytes that
+        RFC 6455 does not allow, for text messages, and for frames above PAYLOAD_BYTES_MAX.
         """
-        found: list[bytes | Control] = []
-        data, place = self._rest + received, 0
+        found: list[memoryview | Control] = []
+        data, place = self._rest + received if self._rest else received, 0
+        view = memoryview(data)
         while not self.is_closed:
             if self._left:
                 if place == len(data):
                     break
-                piece = data[place : place + self._left]
+                piece = view[place : place + self._left]
                 place += len(piece)
                 found.append(self._unmask(piece))
                 continue
@@ -110,15 +113,15 @@ class WebSocketReader:
         self._rest = b"" if self.is_closed else data[place:]
         return found
 
-    def _unmask(self, piece: bytes) -> bytes:
+    def _unmask(self, piece: memoryview) -> memoryview:
         """Return the next bytes of the current frame's payload without the mask."""
         self._left -= len(piece)
-        if not self._mask:
+        if self._mask in _CLEAR:
             return piece
         turn = len(piece) % _MASK_BYTES
-        piece = apply_mask(piece, self._mask)
+        clear = memoryview(apply_mask(piece, self._mask))
         self._mask = self._mask[turn:] + self._mask[:turn]
-        return piece
+        return clear
 
     def _parse_head(self, data: bytes, place: int) -> tuple[int, Control | None] | None:
         """Parse the head of the frame at a place of `data`, and a control frame as a whole.
@@ -143,7 +146,7 @@ class WebSocketReader:
             if len(data) < end + length:
                 return None
             payload = apply_mask(data[end : end + length], mask)
-            return end + length, self._end_control(opcode, payload)
+            return end + length, self._end_control(opcode, bytes(payload))
         self._left, self._mask, self._is_in_message = length, mask, not is_last
         return end, None
 
@@ -177,14 +180,19 @@ class WebSocketReader:
 
 def encode(opcode: int, payload: bytes, mask: bytes = b"") -> bytes:
     """Return a frame. A client passes a `mask` of 4 bytes."""
-    length, bit = len(payload), 0x80 if mask else 0
+    return b"".join((encode_head(opcode, len(payload), mask), apply_mask(payload, mask)))
+
+
+def encode_head(opcode: int, length: int, mask: bytes = b"") -> bytes:
+    """Return the head of a frame, with the mask. The payload of `length` bytes follows."""
+    bit = 0x80 if mask else 0
     if length < 126:
         head = struct.pack(">BB", 0x80 | opcode, bit | length)
     elif length < 65_536:
         head = struct.pack(">BBH", 0x80 | opcode, bit | 126, length)
     else:
         head = struct.pack(">BBQ", 0x80 | opcode, bit | 127, length)
-    return b"".join((head, mask, apply_mask(payload, mask)))
+    return head + mask
 
 
 def encode_close(code: int, reason: str = "", mask: bytes = b"") -> bytes:
@@ -193,12 +201,12 @@ def encode_close(code: int, reason: str = "", mask: bytes = b"") -> bytes:
     return encode(CLOSE, code.to_bytes(2) + text, mask)
 
 
-def apply_mask(payload: bytes, mask: bytes) -> bytes:
+def apply_mask(payload: bytes | memoryview, mask: bytes) -> bytes | memoryview:
     """Return the payload combined with the mask by XOR, or the unchanged payload without a mask.
 
     Large integers do this a hundred times faster than a loop over the bytes.
     """
-    if mask in (b"", CLEAR_MASK) or not payload:
+    if mask in _CLEAR or not payload:
         return payload
     count = len(payload)
     repeated = (mask * (count // _MASK_BYTES + 1))[:count]
