@@ -89,6 +89,11 @@ def alarm_settings(table: StateTable) -> Alarms:
     )
 
 
+def allowed_private_hosts(table: StateTable) -> tuple[str, ...]:
+    """Return the private hosts that webhooks may reach. Empty without a setting."""
+    return tuple(_shared_fields(table).get("webhooks", {}).get("allowed_private_hosts", ()))
+
+
 def _shared_fields(table: StateTable) -> dict[str, Any]:
     """Return the fields of the current configuration, except the pools; {} without stored
     fields.

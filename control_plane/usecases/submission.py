@@ -195,6 +195,7 @@ def check_submission(
         forked_from=submission.forked_from,
         stated_fields=placement.stated_fields,
         restored_from=submission.restored_from,
+        raises_events=True,
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)

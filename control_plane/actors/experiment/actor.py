@@ -10,6 +10,7 @@ from control_plane.actors.experiment.continuation import continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
 from control_plane.actors.experiment.duration_limit import apply_duration_message
+from control_plane.actors.experiment.events import raise_status_event
 from control_plane.actors.experiment.job import (
     leave_pool,
     move_to_pool,
@@ -73,13 +74,15 @@ def step(
 ) -> ExperimentState | None:
     """Apply a message to the state of an experiment, and update the figures in the listing row.
 
-    An experiment that was never submitted has no state. Return None for every message to such an
-    experiment except the submission. A repeated submission changes nothing.
+    Webhooks announce a new status. An experiment that was never submitted has no state. Return None
+    for every message to such an experiment except the submission. A repeated submission changes
+    nothing.
 
     Raises:
         CommandRefused: a user's command is not allowed; the handler of the command names the code.
     """
-    return update_figures(state, _apply_message(state, message, context), context)
+    after = update_figures(state, _apply_message(state, message, context), context)
+    return raise_status_event(state, after, context)
 
 
 def fallback(
@@ -87,11 +90,12 @@ def fallback(
 ) -> ExperimentState | None:
     """Stop an experiment for which `step` failed, and update the figures in the listing row.
 
-    The status becomes STOPPING_ERROR, and the final ERROR at once if no trial is open. All open
-    trials get the status. A deletion becomes DELETE_FAILED. An ended experiment stays unchanged,
-    and a missing one stays None. A TrialEnded still counts.
+    Webhooks announce a new status. The status becomes STOPPING_ERROR, and the final ERROR at once
+    if no trial is open. All open trials get the status. A deletion becomes DELETE_FAILED. An ended
+    experiment stays unchanged, and a missing one stays None. A TrialEnded still counts.
     """
-    return update_figures(state, _stop_after_error(state, message, context), context)
+    after = update_figures(state, _stop_after_error(state, message, context), context)
+    return raise_status_event(state, after, context)
 
 
 def _apply_message(

@@ -54,6 +54,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         listing_has_failures=message.listing_has_failures,
         has_growing_id_blocks=message.has_growing_id_blocks,
         has_values_row=message.has_values_row,
+        raises_events=message.raises_events,
     )
     context.write_part("definition", _definition_of(message))
     generator = Generator.from_seed(message.plan.seed)
@@ -91,4 +92,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         forked_from=message.forked_from,
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
+        webhooks=message.webhooks,
     )
