@@ -131,7 +131,7 @@ def decode_routes(body: bytes) -> tuple[Route, ...]:
     """
     try:
         return tuple(_route(fields) for fields in json.loads(body)["routes"]) if body else ()
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return ()
 
 

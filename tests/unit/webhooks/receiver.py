@@ -1,6 +1,7 @@
 """A real receiver of webhooks on a port of this machine."""
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,8 +47,12 @@ def run_receiver(
     answer_status: Callable[[int], int] = lambda number: 200,
     answer: bytes = b"ok",
     headers: tuple[tuple[str, str], ...] = (),
+    context: ssl.SSLContext | None = None,
 ) -> Iterator[Receiver]:
-    """Run a receiver whose answer to the request with a number from 0 has the given status."""
+    """Run a receiver whose answer to the request with a number from 0 has the given status.
+
+    With `context`, the receiver uses TLS.
+    """
     lock = threading.Lock()
     receiver = Receiver("")
 
@@ -70,6 +75,9 @@ def run_receiver(
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     receiver.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    if context is not None:
+        receiver.url = receiver.url.replace("http:", "https:")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
