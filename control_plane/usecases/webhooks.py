@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from control_plane.access.ownership import Action, check_may_change
 from control_plane.access.principals import Principal, Role
+from control_plane.actors import addresses
 from control_plane.actors.event_routes import (
     ROUTES,
     EventType,
@@ -17,10 +18,14 @@ from control_plane.actors.event_routes import (
     decode_routes,
     encode_routes,
 )
+from control_plane.actors.job_row import POOLS, jobs_partition
+from control_plane.actors.messages.experiment import WebhooksChanged
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries.cluster_configuration import allowed_private_hosts
 from control_plane.queries.webhook import load_webhook, owned_webhook
 from control_plane.rows import experiment_rows
+from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row, replacing_put
 from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
@@ -31,6 +36,7 @@ WEBHOOKS_MAX = 50
 """The most webhooks of a cluster. A commit with an event reads the routes of all webhooks."""
 _COUNTER = Key(experiment_rows.COUNTER.partition, "webhook")
 _ROUTES = Key(*ROUTES)
+_METRIC_TYPES = frozenset({EventType.METRIC_THRESHOLD_EXCEEDED, EventType.BEST_VALIDATION})
 _ADMINS_ONLY = frozenset({EventType.ALARM})
 """The events that belong to no user."""
 
@@ -130,6 +136,21 @@ def delete_webhook(
         return record, (routed, Delete(webhook_key(webhook), revision), *extra_writes(record))
 
     return change_row(table, _ROUTES, change, f"webhook {webhook}")
+
+
+def watch_metrics(services: Services, record: WebhookRecord) -> None:
+    """Let running experiments look for a new webhook that announces metrics.
+
+    Do nothing for a webhook without a trigger for metrics. Experiments otherwise look for webhooks
+    when their status changes. A repetition is harmless. Raises TableError.
+    """
+    if not any(trigger.type in _METRIC_TYPES for trigger in record.route.triggers):
+        return
+    engine = services.engine
+    for pool in read_rows(services.table, POOLS):
+        for job in read_rows(services.table, jobs_partition(pool.key.sort)):
+            address = addresses.experiment(int(job.key.sort))
+            engine.post_message(address, WebhooksChanged(), sender=f"webhook#{record.id}")
 
 
 def address_rule(table: StateTable) -> AddressRule:

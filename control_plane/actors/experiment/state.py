@@ -191,6 +191,12 @@ class ExperimentState:
     """Whether webhooks announce the experiment (events.py)."""
     events_raised: int = 0
     """The number of events that webhooks announce or have announced."""
+    watches_metrics: bool = False
+    """Whether a webhook may announce metrics, as of the last status, trial end or new webhook."""
+    crossed_limits: tuple[str, ...] = ()
+    """The limits of metrics that webhooks have announced, as `WEBHOOK/TRIGGER`."""
+    alerts: int = 0
+    """The number of alerts that webhooks announce or have announced."""
 
     @property
     def title(self) -> str:

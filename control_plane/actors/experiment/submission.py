@@ -1,5 +1,6 @@
 """The creation of an experiment: the state, the parts, and the first trials of the search."""
 
+from control_plane.actors.experiment.events import set_deadline_timer
 from control_plane.actors.experiment.job import write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.search import apply_operations, expand_backlog
@@ -62,6 +63,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
     state = apply_operations(state, begun, context)
     if begun.more:
         state = expand_backlog(state, context)
+    set_deadline_timer(state, message.settings.deadline_ms, context)
     # The job row follows the trials, so that the pool can read their requests immediately.
     write_job_row(state, context)
     write_values_row(state, context)

@@ -398,6 +398,30 @@ class DurationEnded:
     run_generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeadlineNear:
+    """Timer: nine tenths of the time until the experiment's deadline are over."""
+
+    run_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAlerted:
+    """The training code of the trial raised an alert for users and webhooks."""
+
+    number: int
+    title: str
+    text: str
+    """More about the alert, or ""."""
+    level: str
+    """`debug`, `info`, `warn` or `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhooksChanged:
+    """A webhook for metrics was created, which may announce the experiment."""
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -432,4 +456,7 @@ ExperimentMessage = (
     | CostCheckDue
     | TrialPlaced
     | DurationEnded
+    | DeadlineNear
+    | TrialAlerted
+    | WebhooksChanged
 )

@@ -30,7 +30,12 @@ from control_plane.queries.webhook import (
 from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.webhook_deliveries import retry_delivery, send_test
-from control_plane.usecases.webhooks import WebhookRequest, create_webhook, delete_webhook
+from control_plane.usecases.webhooks import (
+    WebhookRequest,
+    create_webhook,
+    delete_webhook,
+    watch_metrics,
+)
 from control_plane.webhooks.safe_addresses import URL_CHARACTERS_MAX
 
 TRIGGERS_MAX = 20
@@ -160,6 +165,8 @@ def create(
 
     def describe_new(reply: int) -> NewWebhook:
         record, _ = load_webhook(services.table, reply)
+        # A repeated request reaches the experiments that an interrupted request did not reach.
+        watch_metrics(services, record)
         answer = webhook_answer(record, caller).model_dump()
         return NewWebhook(**answer, secret=record.secret)
 

@@ -19,16 +19,25 @@ from control_plane.actors.event_routes import (
     matching_webhooks,
 )
 from control_plane.actors.events import TEXT_CHARACTERS_MAX, EventRow, decode_event
+from control_plane.actors.experiment.events import ALERTS_MAX, raise_log_event
 from control_plane.actors.messages.experiment import (
     CancelRequested,
+    DeadlineNear,
     ExperimentSubmitted,
     PauseRequested,
+    TrialAlerted,
     TrialEnded,
+    TrialMetered,
+    TrialValidationReported,
+    WebhooksChanged,
 )
+from control_plane.actors.messages.pool import BudgetChecked, PoolConfigured, PoolSettings
+from control_plane.actors.messages.trial import AlertReported
 from control_plane.actors.records import Status
-from control_plane.actors.step import ObservedRow
+from control_plane.actors.step import ObservedRow, StepContext
 from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan
+from tests.unit.actors.test_actors_trial import running_trial
 
 STATES = Route(1, "states", (Trigger(EventType.EXPERIMENT_STATE_CHANGE),))
 TRIALS = Route(2, "trials", (Trigger(EventType.TRIAL_STATE_CHANGE),))
@@ -229,3 +238,155 @@ def test_submission_without_webhooks_is_stored_as_before() -> None:
     submitted = ExperimentSubmitted.__dataclass_fields__
     assert submitted["raises_events"].default is False
     assert submitted["webhooks"].default is None
+
+
+def metric_route(*triggers: Trigger) -> Route:
+    return Route(5, "metrics", triggers)
+
+
+BEST = Trigger(EventType.BEST_VALIDATION)
+LOW = Trigger(EventType.METRIC_THRESHOLD_EXCEEDED, metric="loss", below=0.5)
+
+
+def test_each_new_best_validation_is_announced() -> None:
+    actor = experiment(metric_route(BEST))
+    for number, metric in ((0, 0.9), (0, 0.95), (1, 0.8), (1, None), (0, 0.8)):
+        actor.deliver(TrialValidationReported(number, 1.0, metric))
+    found = [event.data["validation"] for event in events(actor)]
+    assert [shown["metrics"] for shown in found] == [{"loss": 0.9}, {"loss": 0.8}]
+    assert found[1]["trial_id"] == actor.state.best_trial
+
+
+def test_limit_of_a_metric_is_announced_once() -> None:
+    actor = experiment(metric_route(LOW, replace(LOW, below=0.1)))
+    for metric in (0.6, 0.4, 0.3, 0.05, 0.01):
+        actor.deliver(TrialValidationReported(0, 1.0, metric))
+    # 0.4 is the first metric below 0.5, and 0.05 the first below 0.1.
+    assert [event.condition["values"] for event in events(actor)] == [{"loss": 0.4}, {"loss": 0.05}]
+
+
+def test_limit_of_another_metric_of_the_best_validation_is_announced() -> None:
+    actor = experiment(metric_route(replace(LOW, metric="error", below=0.5)))
+    actor.deliver(TrialValidationReported(0, 1.0, 0.9, values={"error": 0.4}))
+    (event,) = events(actor)
+    assert event.data["validation"]["metrics"] == {"error": 0.4, "loss": 0.9}
+
+
+def test_validation_reads_no_row_without_webhooks_for_metrics() -> None:
+    actor = experiment(STATES)
+    actor.rows.pop(ROUTES)
+    actor.rows[ROUTES] = ObservedRow(2, encode_routes([metric_route(BEST)]))
+    actor.deliver(TrialValidationReported(0, 1.0, 0.9))
+    assert len(events(actor)) == 1
+    actor.deliver(WebhooksChanged())
+    actor.deliver(TrialValidationReported(0, 2.0, 0.8))
+    assert [event.type for event in events(actor)[1:]] == ["BEST_VALIDATION"]
+
+
+def test_alert_of_training_code_is_announced() -> None:
+    actor = experiment(Route(1, "alerts", (Trigger(EventType.CUSTOM, levels=("warn",)),)))
+    actor.deliver(TrialAlerted(0, "slow data", "a batch takes 3 s", "warn"))
+    actor.deliver(TrialAlerted(0, "a detail", "", "debug"))
+    actor.deliver(TrialAlerted(99, "of no trial", "", "warn"))
+    (event,) = events(actor)
+    assert (event.title, event.text) == ("slow data", "a batch takes 3 s")
+    assert event.data["alert"]["level"] == "warn"
+
+
+def test_alert_without_title_names_the_trial() -> None:
+    actor = experiment(Route(1, "alerts", (Trigger(EventType.CUSTOM),)))
+    actor.deliver(TrialAlerted(0, "", "text", "info"))
+    (event,) = events(actor)
+    assert event.title.endswith(" of experiment 1 (digits) raised an alert")
+
+
+def test_alerts_of_an_experiment_are_limited() -> None:
+    actor = experiment(Route(1, "alerts", (Trigger(EventType.CUSTOM),)))
+    actor.state = replace(actor.state, alerts=ALERTS_MAX - 1)
+    for _ in range(3):
+        actor.deliver(TrialAlerted(0, "again", "", "info"))
+    assert len(events(actor)) == 1
+
+
+def test_alert_goes_from_the_trial_to_the_experiment() -> None:
+    trial = running_trial()
+    trial.deliver(AlertReported(1, "slow", "", "warn"))
+    assert trial.messages_to("experiment#1") == [TrialAlerted(3, "slow", "", "warn")]
+    # An alert of another run is late.
+    trial.deliver(AlertReported(7, "slow", "", "warn"))
+    assert trial.messages_to("experiment#1") == []
+
+
+RISK = Route(1, "risk", (Trigger(EventType.LIMIT_AT_RISK),))
+HOUR_MS = 3_600_000
+
+
+def test_deadline_at_risk_is_announced_after_nine_tenths_of_the_time() -> None:
+    settings = replace(
+        experiment_submitted(random_plan(2)).settings, deadline_ms=START_MS + HOUR_MS
+    )
+    actor = experiment(RISK, settings=settings)
+    (timer,) = actor.timers
+    assert (timer.due_ms, timer.message) == (START_MS + HOUR_MS * 9 // 10, DeadlineNear(0))
+    actor.deliver(DeadlineNear(1))
+    assert events(actor) == []
+    actor.deliver(DeadlineNear(0))
+    (event,) = events(actor)
+    assert event.data["limit"] == {"name": "deadline"}
+    assert event.text == "nine tenths of the time until the deadline are over; 0% is done"
+
+
+def test_deadline_of_an_ended_experiment_is_not_announced() -> None:
+    actor = experiment(RISK)
+    end_trials(actor)
+    actor.deliver(DeadlineNear(0))
+    assert events(actor) == []
+
+
+def test_reached_cost_limit_is_announced() -> None:
+    settings = replace(experiment_submitted(random_plan(2)).settings, max_cost=1.0)
+    actor = experiment(RISK, STATES, settings=settings)
+    # 2 dollars are spent.
+    actor.deliver(TrialMetered(0, 1, 2_000_000, 0, START_MS, True))
+    assert [event.type for event in events(actor)] == [
+        "EXPERIMENT_STATE_CHANGE",
+        "LIMIT_AT_RISK",
+        "EXPERIMENT_STATE_CHANGE",
+    ]
+    assert events(actor)[1].data["limit"] == {"name": "max_cost"}
+
+
+def raised_log_event(actor: ActorHarness, **options: Any) -> None:
+    """Raise an event for a line of the log, in a step of the experiment."""
+    context = StepContext(actor.address, actor.now_ms, actor)
+    raise_log_event(actor.state, 1, "oom", "CUDA oom", context, **options)
+    for row in context.rows:
+        actor.rows[row.partition, row.sort] = ObservedRow(1, row.body or b"")
+
+
+def test_log_line_is_announced_to_webhooks_with_the_pattern() -> None:
+    matching = Route(1, "log", (Trigger(EventType.TASK_LOG, pattern="oom"),))
+    other = Route(2, "other", (Trigger(EventType.TASK_LOG, pattern="nan"),))
+    actor = experiment(matching, other)
+    raised_log_event(actor)
+    (event,) = events(actor)
+    assert list(event.pending) == [1]
+    assert event.data["log"] == {"trial_id": 1, "pattern": "oom", "line": "CUDA oom"}
+
+
+def test_log_policy_names_its_webhook() -> None:
+    actor = experiment(STATES, replace(TRIALS, name="named", workspace="another"))
+    raised_log_event(actor, webhook_name="named")
+    assert list(events(actor)[-1].pending) == [2]
+    raised_log_event(actor, webhook_name="unknown")
+    assert len(events(actor)) == 2
+
+
+@pytest.mark.parametrize(("over", "state"), [(True, "raised"), (False, "cleared")])
+def test_budget_of_a_pool_is_announced(over: bool, state: str) -> None:
+    pool = ActorHarness("pool#default")
+    pool.rows[ROUTES] = ObservedRow(1, encode_routes([Route(1, "a", (Trigger("ALARM"),))]))
+    pool.deliver(PoolConfigured("default", PoolSettings(over_budget=not over)))
+    pool.deliver(BudgetChecked(over, raises_events=True), BudgetChecked(over, raises_events=True))
+    found = [row for (partition, _), row in pool.rows.items() if partition == "events#pool#default"]
+    assert [decode_event(row.body).condition for row in found] == [{"state": state}]
