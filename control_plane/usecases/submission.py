@@ -24,6 +24,7 @@ from control_plane.config.check import (
     find_stated_fields,
 )
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.integrations import webhook_choice
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.run_limits import NO_LIMITS, RunLimits
@@ -196,6 +197,7 @@ def check_submission(
         stated_fields=placement.stated_fields,
         restored_from=submission.restored_from,
         raises_events=True,
+        webhooks=webhook_choice(config.integrations),
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)

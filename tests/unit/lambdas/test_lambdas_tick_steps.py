@@ -88,7 +88,7 @@ def test_steps_without_enough_time_are_skipped_and_named(
 
 def test_provisioning_runs_after_all_steps_without_cloud_calls() -> None:
     names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
-    assert names[-2:] == ["provisioning", "orphan cleanup"]
+    assert names[-3:] == ["provisioning", "orphan cleanup", "webhooks"]
     assert {"suggestions", "collection", "audit", "lost agents"} < set(names)
 
 
@@ -181,6 +181,41 @@ def test_new_rows_run_only_the_matching_steps() -> None:
     assert steps.row_steps(["jobs#gpus", "notices", "jobs#gpus"]) == [provisioning]
     assert steps.row_steps(["suggestions", "suggestions"]) == [suggestions]
     assert steps.row_steps(["notices", "suggestions"]) == [suggestions, provisioning]
+
+
+def delivering_steps(monkeypatch: pytest.MonkeyPatch, table: MemoryTable) -> list[list[str]]:
+    """Return the calls of the deliverer of later steps, as lists of partitions."""
+    calls: list[list[str]] = []
+
+    class Recorder:
+        def deliver(self, partitions: list[str]) -> None:
+            calls.append(list(partitions))
+
+    monkeypatch.setattr(Cluster, "deliverer", Recorder())
+    return calls
+
+
+def test_new_events_are_delivered_after_provisioning(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = delivering_steps(monkeypatch, MemoryTable())
+    steps = steps_on(MemoryTable())
+    found = steps.row_steps(["events#experiment#1", "notices", "events#model#m"])
+    assert [step.name for step in found] == ["provisioning", "webhooks"]
+    assert steps.run_row_steps(["events#experiment#1"], enough)
+    assert calls == [["events#experiment#1"]]
+
+
+def test_tick_delivers_due_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = MemoryTable()
+    calls = delivering_steps(monkeypatch, table)
+    steps = {step.name: step for step in steps_on(table).minute_steps(lambda **counts: None)}
+    for due_ms in (0, 10**12):
+        key = Key(f"events#experiment#{due_ms}", "0000000000000001")
+        table.commit((Put(key, 1, b"{}", Expect.ABSENT, due_ms),))
+    run_steps([steps["mail recovery"], steps["webhooks"]], 0, enough)
+    assert calls == [["events#experiment#0"]]
+    # The event is due again later, because its delivery may fail.
+    run_steps([steps["mail recovery"], steps["webhooks"]], 0, enough)
+    assert len(calls) == 1
 
 
 def test_suggest_function_is_invoked_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:
