@@ -58,6 +58,10 @@ def _is_names(value: object) -> bool:
     return _is_list(value, lambda item: isinstance(item, str))
 
 
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_list(value: object, is_item: Any) -> bool:
     return isinstance(value, list) and len(value) <= CHOSEN_MAX and all(map(is_item, value))
 
@@ -65,7 +69,7 @@ def _is_list(value: object, is_item: Any) -> bool:
 _CHECKS: Final = {
     "webhook_id": _is_ids,
     "webhook_name": _is_names,
-    "exclude": lambda value: isinstance(value, bool),
+    "exclude": _is_switch,
 }
 _RULES: Final = {
     "webhook_id": f"must be a list of at most {CHOSEN_MAX} ids",

@@ -26,6 +26,12 @@ def _check_host(host: str) -> str:
     return host
 
 
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_host)], ...],
+    Field(strict=False, max_length=HOSTS_MAX),
+]
+
+
 class Webhooks(Section):
     """The rules for the receivers of webhooks."""
 
@@ -36,10 +42,7 @@ class Webhooks(Section):
         }
     )
 
-    allowed_private_hosts: Annotated[
-        tuple[Annotated[str, AfterValidator(_check_host)], ...],
-        Field(strict=False, max_length=HOSTS_MAX),
-    ] = ()
+    allowed_private_hosts: Hosts = ()
     """The hosts that webhooks may reach although the hosts have private addresses, or have no
     encryption: host names, addresses, and networks like `10.0.0.0/8`. Webhooks reach other hosts
     only with https at public addresses.

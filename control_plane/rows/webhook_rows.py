@@ -9,7 +9,6 @@ WEBHOOK = RowType(
     record="control_plane.webhooks.records:WebhookRecord",
     writers=("usecases.webhooks",),
     readers=("webhooks.deliverer", "queries.webhook", "usecases.webhooks"),
-    is_mutable=True,
     secret_fields=("url", "secret"),
 )
 ROUTES = RowType(
@@ -46,7 +45,6 @@ DELIVERY = RowType(
     writers=("webhooks.deliverer", "usecases.webhook_deliveries"),
     readers=("queries.webhook", "usecases.webhook_deliveries"),
     expiry="7 days after the last attempt, 30 days if the event was never delivered",
-    is_mutable=True,
 )
 
 ROW_TYPES = (WEBHOOK, ROUTES, EVENT, DELIVERY)

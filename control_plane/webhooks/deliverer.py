@@ -238,6 +238,9 @@ class Deliverer:
         request = build(announcement)
         signed = signature_headers(webhook.secret, event.id, begun_ms // 1000, request.body)
         headers = {"User-Agent": "detcloud-webhooks", **request.headers, **signed}
+        if self._clock() - begun_ms > CLAIM_MS // 2:
+            # A function may be frozen after the claim, until another process has the next event.
+            return Outcome(False, error="the attempt was interrupted before the request")
         return self._sender.send(replace(request, headers=headers))
 
     def _record(self, attempt: _Attempt, outcome: Outcome) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from control_plane.webhooks.formats import discord, json, slack, teams
+from control_plane.webhooks.formats import discord, json, pagerduty, slack, teams
 from control_plane.webhooks.formats.message import Format
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -12,5 +12,6 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "slack": slack.build_request,
         "teams": teams.build_request,
         "discord": discord.build_request,
+        "pagerduty": pagerduty.build_request,
     }
 )

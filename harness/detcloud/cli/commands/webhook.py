@@ -20,11 +20,12 @@ from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, 
 from detcloud.client import Client
 from detcloud.shared.errors import DetcloudError
 
-FORMATS = ("json", "slack", "teams", "discord")
+FORMATS = ("json", "slack", "teams", "discord", "pagerduty")
 STATES = ("waiting", "delivered", "failed")
 TEST_SECONDS = 30.0
 """The time for which `webhook test` waits for the end of the delivery, in seconds."""
 POLL_SECONDS = 0.5
+DEFAULT_TRIGGER = {"type": "EXPERIMENT_STATE_CHANGE", "states": ["COMPLETED", "ERROR"]}
 _THRESHOLD = re.compile(r"(?P<metric>[^<>]+?)\s*(?P<sign>[<>])\s*(?P<value>\S+)")
 _STATE_TYPES = ("EXPERIMENT_STATE_CHANGE", "TRIAL_STATE_CHANGE", "ALARM")
 
@@ -113,11 +114,10 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         dest="triggers",
         type=parse_trigger,
         action="append",
-        required=True,
         metavar="TYPE[:VALUES]",
         help="EXPERIMENT_STATE_CHANGE:ERROR, TRIAL_STATE_CHANGE, CUSTOM:warn,error,"
         " METRIC_THRESHOLD_EXCEEDED:'loss<0.1', BEST_VALIDATION, TASK_LOG:REGEX, MODEL_VERSION,"
-        " LIMIT_AT_RISK or ALARM; repeatable",
+        " LIMIT_AT_RISK or ALARM; repeatable (default: EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)",
     )
     parser.add_argument("--format", choices=FORMATS, default="json", help="default: json")
     parser.add_argument(
@@ -145,6 +145,8 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 def create_webhook(arguments: Namespace) -> int:
     """Create a webhook, print the fields with the secret, and return 0.
 
+    Without `--trigger`, the webhook announces ended and failed experiments.
+
     A note to stderr says that the secret is not shown again.
 
     Raises:
@@ -155,7 +157,7 @@ def create_webhook(arguments: Namespace) -> int:
         "url": arguments.address,
         "format": arguments.format,
         "mode": "SPECIFIC" if arguments.specific else "WORKSPACE",
-        "triggers": arguments.triggers,
+        "triggers": arguments.triggers or [DEFAULT_TRIGGER],
         "workspace": arguments.workspace,
         "project": arguments.project,
         "labels": arguments.labels or [],
