@@ -59,7 +59,7 @@ class DeliveryThread:
             self.wake((key.partition,))
 
     def wake(self, partitions: Iterable[str]) -> None:
-        """Let the thread deliver the due events in these partitions now."""
+        """Let the thread deliver the due events in the partitions now."""
         with self._lock:
             self._due.update(dict.fromkeys(partitions, 0.0))
             has_work = bool(self._due)

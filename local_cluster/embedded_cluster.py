@@ -59,6 +59,16 @@ class EmbeddedCluster:
     mark: StateMark
     """The mark that detects older copies of the state."""
 
+    def start_threads(self) -> None:
+        """Start the threads for suggestions and events. The threads start only once."""
+        self.suggestion_thread.start()
+        self.delivery_thread.start()
+
+    def stop_threads(self) -> None:
+        """Stop the threads for suggestions and events, and wait for the threads."""
+        self.suggestion_thread.stop()
+        self.delivery_thread.stop()
+
 
 def build_embedded_cluster(
     home: HomeFolder,

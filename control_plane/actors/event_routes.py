@@ -194,17 +194,17 @@ def is_crossed(trigger: Trigger, value: float) -> bool:
 
 def _route(values: Mapping[str, Any]) -> Route:
     """Build a route from decoded JSON. Raises TypeError or KeyError for missing fields."""
-    known = _known(Route, values)
+    known = _known_fields(Route, values)
     known["triggers"] = tuple(_trigger(trigger) for trigger in values["triggers"])
     return Route(**known)
 
 
 def _trigger(values: Mapping[str, Any]) -> Trigger:
     """Build a trigger from decoded JSON. Raises TypeError if the type is missing."""
-    return Trigger(**_known(Trigger, values))
+    return Trigger(**_known_fields(Trigger, values))
 
 
-def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _known_fields(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known fields of a decoded JSON object, with tuples in place of lists."""
     names = {known.name for known in fields(record)}
     return {
@@ -215,7 +215,7 @@ def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_defaults(route: Route) -> dict[str, Any]:
-    """Return a route as JSON values, without fields that have their defaults."""
+    """Return a route as JSON values without fields that have default values."""
     return {
         name: [_compact(trigger) for trigger in route.triggers] if name == "triggers" else value
         for name, value in _compact(route).items()
@@ -223,6 +223,6 @@ def _without_defaults(route: Route) -> dict[str, Any]:
 
 
 def _compact(record: Route | Trigger) -> dict[str, Any]:
-    """Return the fields of a record that differ from their defaults."""
+    """Return the fields of a record that differ from the defaults."""
     defaults = {known.name: known.default for known in fields(record)}
     return {name: value for name, value in asdict(record).items() if value != defaults[name]}

@@ -1,4 +1,4 @@
-"""Events that webhooks announce, and their rows.
+"""Events that webhooks announce, and the rows of events.
 
 An event's row is written in the commit that changes the state. The events of a subject (an
 experiment, a model, an alarm) are numbered in order, and are delivered in this order.
@@ -28,7 +28,7 @@ TEXT_CHARACTERS_MAX = 4_000
 
 
 class Pending(NamedTuple):
-    """The delivery of an event to a webhook, before its end. Times are epoch ms."""
+    """The delivery of an event to a webhook before the end of the delivery. Times are epoch ms."""
 
     attempts: int = 0
     """The number of failed attempts."""
@@ -70,7 +70,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event before the selection of its webhooks."""
+    """An event before the selection of webhooks."""
 
     type: EventType
     subject: str
@@ -106,7 +106,7 @@ def raise_event(routes: tuple[Route, ...], event: Event, context: StepContext) -
 
 
 def event_row(event: Event, webhooks: tuple[int, ...], now_ms: int) -> EventRow:
-    """Build the row of an event for these webhooks. Long titles and texts are cut."""
+    """Build the row of an event for the selected webhooks. Long titles and texts are cut."""
     return EventRow(
         id=_event_id(event, now_ms),
         type=event.type.value,

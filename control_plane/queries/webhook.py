@@ -1,4 +1,4 @@
-"""Queries of webhooks and their deliveries."""
+"""Queries of webhooks and deliveries."""
 
 from control_plane.access.ownership import Action, OwnedObject, check_may_change, find_refusal
 from control_plane.access.principals import Principal
@@ -83,7 +83,7 @@ def list_webhooks(table: StateTable, caller: Principal, page: PageRequest) -> Pa
 def list_deliveries(
     table: StateTable, webhook: int, caller: Principal, page: PageRequest, state: str | None
 ) -> Page[Delivery]:
-    """Return a page of the deliveries to a webhook, those of the newest event first.
+    """Return a page of the deliveries to a webhook, from the newest event to the oldest.
 
     Args:
         state: the state of the deliveries; None for all.

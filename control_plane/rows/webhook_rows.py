@@ -1,4 +1,4 @@
-"""The rows of webhooks: their settings, the events to announce, and the deliveries."""
+"""The rows of webhooks: the settings, the events to announce, and the deliveries."""
 
 from control_plane.rows.row_type import RowType
 

@@ -145,9 +145,8 @@ def check_submission(
             deadline has passed, the checkpoint store or the warm start cannot be used, or the
             configuration is too large.
     """
-    kind = submission.kind
     _check_kind(services, submission)
-    placement = _place(services, submission, caller)
+    placement, kind = _place(services, submission, caller), submission.kind
     config, pools, restored = placement.config, placement.pools, placement.restored
     code = restored.code_sha256 if restored else submission.model_code
     plan = _search_plan(services, config)

@@ -134,7 +134,7 @@ def waiting_record(webhook: int, event: EventRow, now_ms: int) -> DeliveryRecord
 
 
 def delivery_write(record: DeliveryRecord, now_ms: int) -> Put:
-    """Return the write that stores the record of a delivery, whatever was stored before."""
+    """Return the write that stores or replaces the record of a delivery."""
     sort = delivery_id(record.event["time_ms"], record.event["id"])
     key = Key(deliveries_partition(record.webhook), sort)
     kept_ms = KEPT_FAILED_MS if record.state == "failed" else KEPT_MS

@@ -69,7 +69,7 @@ class AddressRule:
     """
 
     def allows_host(self, host: str) -> bool:
-        """Return whether the admins allow a host by its name or address."""
+        """Return whether the admins allow a host by name or address."""
         return host.lower() in {name.lower() for name in self.allowed} or (
             (address := _parse_address(host)) is not None and self.allows_address(address)
         )
@@ -144,7 +144,7 @@ def resolve_checked(
 
 
 def refusal_reason(address: Address) -> str | None:
-    """Return why an address is refused, or None for a public address.
+    """Return why an address is refused. Return None for a public address.
 
     An IPv6 address that contains an IPv4 address is refused if the IPv4 address is refused.
     """
@@ -181,7 +181,7 @@ def _check_address(address: Address, host: str, rule: AddressRule) -> None:
 
 
 def _embedded_address(address: Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address to which an IPv6 address leads, or None.
+    """Return the IPv4 address to which an IPv6 address leads. Return None for other addresses.
 
     The forms are IPv4-mapped, IPv4-compatible, NAT64, 6to4 and Teredo. For NAT64 prefixes of a
     local network, the last 32 bits count.
@@ -202,7 +202,7 @@ def _embedded_address(address: Address) -> ipaddress.IPv4Address | None:
 
 
 def _parse_address(text: str) -> Address | None:
-    """Return the address of a text, also in the forms of `inet_aton`, or None for a name.
+    """Return the address of a text, also in the forms of `inet_aton`. Return None for a name.
 
     The forms of `inet_aton` are numbers in place of parts, such as 127.1, 2130706433 and
     0x7f000001. A zone of an IPv6 address is ignored.
@@ -220,7 +220,7 @@ def _parse_address(text: str) -> Address | None:
 
 
 def _parse_network(text: str) -> Network | None:
-    """Return the network of a text, or None for a name."""
+    """Return the network of a text. Return None for a name."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:

@@ -117,7 +117,7 @@ class _Connection(HTTPConnection):
 def _exchange(
     target: Target, addresses: tuple[str, ...], request: Request, deadline: float
 ) -> Outcome:
-    """Connect to one of the addresses, send the request and read the answer.
+    """Connect to an address, send the request and read the answer.
 
     Raises OSError and HTTPException.
     """
@@ -130,7 +130,7 @@ def _exchange(
         length = {"Host": target.authority, "Content-Length": str(len(request.body))}
         for name, value in {**length, "Connection": "close", **request.headers}.items():
             connection.putheader(name, value)
-        connected.settimeout(_left(deadline))
+        connected.settimeout(_seconds_left(deadline))
         connection.endheaders(request.body)
         reader = _DeadlineReader(connected, deadline)
         response = HTTPResponse(reader, method=request.method)  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ class _DeadlineReader:
         self._received = 0
 
     def makefile(self, mode: str) -> "_DeadlineReader":
-        """Return the reader itself as the file of the socket's bytes."""
+        """Return the reader as the file of the socket's bytes."""
         return self
 
     def readline(self, size: int = -1) -> bytes:
@@ -185,7 +185,7 @@ class _DeadlineReader:
         """
         if self._received > ANSWER_BYTES_MAX:
             return False
-        self._connected.settimeout(_left(self._deadline))
+        self._connected.settimeout(_seconds_left(self._deadline))
         received = self._connected.recv(16 * 1024)
         self._received += len(received)
         self._buffer += received
@@ -205,14 +205,14 @@ def _connect(target: Target, addresses: tuple[str, ...], deadline: float) -> soc
     failure: OSError = OSError(f"{target.host} has no address")
     for address in addresses:
         try:
-            connected = socket.create_connection((address, target.port), _left(deadline))
+            connected = socket.create_connection((address, target.port), _seconds_left(deadline))
         except OSError as error:
             failure = error
             continue
         if not target.is_encrypted:
             return connected
         try:
-            connected.settimeout(_left(deadline))
+            connected.settimeout(_seconds_left(deadline))
             context = ssl.create_default_context()
             return context.wrap_socket(connected, server_hostname=target.host)
         except BaseException:
@@ -232,7 +232,7 @@ def _outcome(status: int, answer: bytes) -> Outcome:
     return Outcome(False, status, f"{text}: {shown}" if shown else text, is_final=status == 410)
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the seconds until a deadline. Raises TimeoutError at the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:

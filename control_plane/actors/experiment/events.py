@@ -1,4 +1,4 @@
-"""The events of an experiment and its trials that webhooks announce.
+"""The events of experiments and trials that webhooks announce.
 
 An event is raised in the step that changes the state. Without webhooks, the step reads only the row
 with the routes of all webhooks.
@@ -46,7 +46,7 @@ NEAR_DEADLINE = 0.9
 def raise_status_event(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
-    """Raise an event if a step created the experiment, or changed the status to one of ANNOUNCED.
+    """Raise an event if a step created the experiment, or set a new status of ANNOUNCED.
 
     Return `after` with the number of raised events. The row of the event is written only if a
     webhook announces the event.
@@ -63,7 +63,7 @@ def raise_status_event(
         routes,
         after,
         EventType.EXPERIMENT_STATE_CHANGE,
-        f"{titled(after)} is {after.status}",
+        f"{experiment_title(after)} is {after.status}",
         context,
         text=after.message,
         condition=EventCondition(state=after.status),
@@ -88,7 +88,7 @@ def raise_trial_event(
         routes,
         state,
         EventType.TRIAL_STATE_CHANGE,
-        f"trial {trial.trial_id} of {titled(state)} is {message.status}",
+        f"trial {trial.trial_id} of {experiment_title(state)} is {message.status}",
         context,
         text=message.message,
         condition=EventCondition(state=message.status),
@@ -163,7 +163,7 @@ def raise_limit_event(
         routes,
         state,
         EventType.LIMIT_AT_RISK,
-        f"the {limit} of {titled(state)} is at risk",
+        f"the {limit} of {experiment_title(state)} is at risk",
         context,
         text=text,
         condition=EventCondition(),
@@ -188,7 +188,7 @@ def raise_best_event(
         read_routes(context),
         state,
         EventType.BEST_VALIDATION,
-        f"trial {state.best_trial} of {titled(state)} has the best {metric}",
+        f"trial {state.best_trial} of {experiment_title(state)} has the best {metric}",
         context,
         condition=EventCondition(),
         data={"validation": _validation_data(state, state.best_trial, message)},
@@ -223,7 +223,7 @@ def raise_threshold_events(
                 (replace(route, triggers=(trigger,)),),
                 state,
                 EventType.METRIC_THRESHOLD_EXCEEDED,
-                f"trial {trial_id} of {titled(state)} has {trigger.metric} {value:g}",
+                f"trial {trial_id} of {experiment_title(state)} has {trigger.metric} {value:g}",
                 context,
                 condition=EventCondition(values={trigger.metric: value}),
                 data={"validation": _validation_data(state, trial_id, message)},
@@ -268,7 +268,7 @@ def raise_log_event(
         routes,
         state,
         EventType.TASK_LOG,
-        f"the log of trial {trial_id} of {titled(state)} matches {pattern}",
+        f"the log of trial {trial_id} of {experiment_title(state)} matches {pattern}",
         context,
         text=line,
         condition=EventCondition(pattern=pattern),
@@ -341,7 +341,7 @@ def _raise_alert_event(
         routes,
         state,
         EventType.CUSTOM,
-        message.title or f"trial {summary.trial_id} of {titled(state)} raised an alert",
+        message.title or f"trial {summary.trial_id} of {experiment_title(state)} raised an alert",
         context,
         text=message.text,
         condition=EventCondition(level=message.level),
@@ -392,6 +392,6 @@ def experiment_data(state: ExperimentState, context: StepContext) -> dict[str, A
     }
 
 
-def titled(state: ExperimentState) -> str:
+def experiment_title(state: ExperimentState) -> str:
     """Return the kind, id and name of an experiment, for example `experiment 7 (digits)`."""
     return f"{state.title} ({state.name})" if state.name else state.title

@@ -7,7 +7,7 @@ from control_plane.actors.step import StepContext
 
 
 def raise_budget_event(pool: str, over_budget: bool, context: StepContext) -> None:
-    """Raise an event for a pool that went over or under its budget, as the alarm `budget`."""
+    """Raise an event for a pool that went over or under the budget, as the alarm `budget`."""
     routes = read_routes(context)
     if not routes:
         return

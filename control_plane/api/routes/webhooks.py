@@ -219,7 +219,7 @@ def test(
         lambda extra_writes: send_test(
             services.table, webhook_id, caller.user, services.now_ms(), extra_writes
         ),
-        _requested,
+        _request_answer,
         status=202,
     )
     return answer_response(answer)
@@ -234,7 +234,7 @@ def deliveries(
     page: PageParameters,
     state: Annotated[Literal["waiting", "delivered", "failed"] | None, Query()] = None,
 ) -> Page[Delivery]:
-    """List the deliveries to a webhook, those of the newest event first.
+    """List the deliveries to a webhook, from the newest event to the oldest.
 
     An event appears after the first attempt. Errors: `not_found` for an unknown webhook.
     `forbidden` for another user's webhook. `invalid` for a cursor of another list.
@@ -277,7 +277,7 @@ def retry(
         lambda extra_writes: retry_delivery(
             services.table, webhook_id, delivery_id, services.now_ms(), extra_writes
         ),
-        _requested,
+        _request_answer,
         status=202,
     )
     return answer_response(answer)
@@ -309,7 +309,7 @@ def _route(body: WebhookBody) -> Route:
     )
 
 
-def _requested(reply: str) -> DeliveryRequest:
+def _request_answer(reply: str) -> DeliveryRequest:
     return DeliveryRequest(delivery=reply)
 
 

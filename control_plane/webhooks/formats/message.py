@@ -17,7 +17,7 @@ _LEVELS: Mapping[str, str] = {"error": "bad", "warn": "warning"}
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """An event on its way to a webhook."""
+    """An event and the webhook that announces the event."""
 
     event: EventRow
     url: str
@@ -63,7 +63,7 @@ def json_request(url: str, value: object, headers: Mapping[str, str] | None = No
 
 
 def fact_fields(announcement: Announcement) -> dict[str, Any]:
-    """Return the facts of an event that chat messages show, by their names for users."""
+    """Return the facts of an event that chat messages show, by the names that users see."""
     event = announcement.event
     experiment = event.data.get("experiment", {})
     facts = {

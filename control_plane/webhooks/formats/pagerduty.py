@@ -1,7 +1,8 @@
 """The format `pagerduty`: an event for PagerDuty's Events API v2.
 
-The secret part of the webhook's URL is the routing key: `https://events.pagerduty.com/v2/enqueue/KEY`.
-The key is sent in the body, and the request goes to the URL without the key.
+The last part of the webhook's URL is the routing key, as in
+`https://events.pagerduty.com/v2/enqueue/KEY`. The key is sent in the body, and the request goes to
+the URL without the key.
 """
 
 from control_plane.actors.event_routes import EventType

@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.actors.events import EventRow, decode_event
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.table import Expect, Put
 from control_plane.usecases.webhooks import WEBHOOKS_MAX
 from control_plane.webhooks.deliverer import Deliverer
 from control_plane.webhooks.sender import HttpSender
-from tests.unit.api.agent_side import CONFIG
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.queries.test_queries_trials import checkpoint
 from tests.unit.webhooks.receiver import HERE, run_receiver
 
 URL = "https://hooks.example.com/path-canary"
@@ -164,7 +166,7 @@ def test_change_of_an_experiment_reaches_the_receiver(cluster: Cluster) -> None:
         cluster.clock.ms += 1
         cluster.post("/experiments/1/pause", {})
         deliver(cluster, "experiment#1")
-        payloads = receiver.accepted()
+        payloads = receiver.accepted_payloads()
     assert [payload["condition"]["state"] for payload in payloads] == ["ACTIVE", "PAUSED"]
     listed = ask(cluster, "GET", "/1/deliveries").json["items"]
     assert [item["title"] for item in listed] == [
@@ -192,7 +194,7 @@ def test_test_event_is_delivered(cluster: Cluster) -> None:
         assert ask(cluster, "GET", path).json["state"] == "waiting"
         deliver(cluster, "webhook#1")
     assert ask(cluster, "GET", path).json["state"] == "delivered"
-    assert receiver.accepted()[0]["event_type"] == "TEST"
+    assert receiver.accepted_payloads()[0]["event_type"] == "TEST"
 
 
 def test_ended_delivery_is_repeated_with_the_same_id(cluster: Cluster) -> None:
@@ -236,3 +238,85 @@ def test_unknown_deliveries_are_not_found(cluster: Cluster) -> None:
     assert ask(cluster, "POST", f"/2/deliveries/{unknown}/retry").status == 404
     assert ask(cluster, "POST", "/2/test").status == 404
     assert ask(cluster, "GET", "/1/deliveries/x").status == 422
+
+
+def events(cluster: Cluster, subject: str) -> list[EventRow]:
+    """Return the events of a subject that are not delivered."""
+    rows = cluster.services.table.query(f"events#{subject}", " ", "\x7f").rows
+    return [decode_event(row.body) for row in rows]
+
+
+def test_alert_of_a_trial_is_announced(cluster: Cluster) -> None:
+    create(cluster, triggers=[{"type": "CUSTOM", "levels": ["warn"]}])
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    alert = {"kind": "alert", "title": "slow", "description": "3 s", "level": "warn"}
+    agent.report("1.1", alert, {**alert, "level": "info"}, writer="1")
+    # Lines of hostile code are dropped.
+    wrong: list[dict[str, Any]] = [
+        {**alert, "level": "loud"},
+        {**alert, "level": ["warn"]},
+        {"kind": "alert", "level": "warn"},
+        {"kind": "alert", "title": "x"},
+        {"kind": "alert", "title": {"a": 1}, "description": 3, "level": "warn"},
+    ]
+    agent.report("1.1", *wrong)
+    (event,) = events(cluster, "experiment#1")
+    assert (event.title, event.text) == ("slow", "3 s")
+    assert event.data["alert"]["trial_id"] == 1
+
+
+def test_new_model_version_is_announced(cluster: Cluster) -> None:
+    create(cluster, triggers=[{"type": "MODEL_VERSION"}])
+    create(cluster, Role.ADMIN, name="other", triggers=[{"type": "MODEL_VERSION"}], workspace="w")
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    uuid = "0000000c-0000-4000-8000-000000000003"
+    checkpoint(cluster, agent, 1, uuid, 2)
+    assert cluster.post("/models", {"name": "m"}).status < 300
+    for _ in range(2):
+        body = {"checkpoint_uuid": uuid, "comment": "good"}
+        assert cluster.post("/models/m/versions", body).status < 300
+    found = events(cluster, "model#m")
+    assert [(event.number, event.title) for event in found] == [
+        (1, "model m has version 1"),
+        (2, "model m has version 2"),
+    ]
+    # A model has no workspace, so that a webhook of a workspace does not announce it.
+    assert [list(event.pending) for event in found] == [[1], [1]]
+
+
+def test_webhook_for_metrics_reaches_running_experiments(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    create(cluster, triggers=[{"type": "BEST_VALIDATION"}])
+    agent.report("1.1", metrics(5, "validation", loss=0.5))
+    (event,) = events(cluster, "experiment#1")
+    assert event.data["validation"] == {"trial_id": 1, "units": 5.0, "metrics": {"loss": 0.5}}
+
+
+def test_configuration_chooses_a_webhook(cluster: Cluster) -> None:
+    create(cluster, mode="SPECIFIC")
+    for choice in ("webhook_name: [hook]", "webhook_id: [1]", "webhook_name: [x]"):
+        answer = cluster.create(f"{CONFIG}integrations: {{webhooks: {{{choice}}}}}\n")
+        assert answer.status == 201, answer.body
+        assert answer.json["warnings"] == []
+    assert [len(events(cluster, f"experiment#{number}")) for number in (1, 2, 3)] == [1, 1, 0]
+    shown = cluster.get("/experiments/1").json["config"]["integrations"]
+    assert shown == {"webhooks": {"webhook_name": ["hook"]}}
+    refused = cluster.create(f"{CONFIG}integrations: {{webhooks: {{webhook_id: x}}}}\n")
+    assert refused.code == "invalid"
+
+
+def test_replay_finds_no_difference_with_webhooks(cluster: Cluster) -> None:
+    create(cluster)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    for allocation in agent.take_work():
+        agent.finish(allocation)
+    assert len(events(cluster, "experiment#1")) == 2
+    items = cluster.get("/experiments/1/replay").json["items"]
+    assert [item["difference"] for item in items] == [None] * 3

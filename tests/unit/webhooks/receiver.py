@@ -16,7 +16,7 @@ HERE = AddressRule(("127.0.0.1",))
 
 
 @dataclass
-class Received:
+class ReceivedRequest:
     """A request that the receiver got, whatever the answer was."""
 
     path: str
@@ -35,9 +35,9 @@ class Receiver:
     """The requests of a receiver, in order."""
 
     url: str
-    requests: list[Received] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
 
-    def accepted(self) -> list[dict[str, Any]]:
+    def accepted_payloads(self) -> list[dict[str, Any]]:
         """Return the payloads of the accepted requests, in order."""
         return [request.payload for request in self.requests if request.status == 200]
 
@@ -62,7 +62,7 @@ def run_receiver(
             with lock:
                 status = answer_status(len(receiver.requests))
                 named = {name.lower(): value for name, value in self.headers.items()}
-                receiver.requests.append(Received(self.path, named, body, status))
+                receiver.requests.append(ReceivedRequest(self.path, named, body, status))
             self.send_response(status)
             for name, value in headers:
                 self.send_header(name, value)

@@ -220,7 +220,7 @@ def test_event_that_is_raised_during_a_delivery_is_delivered_too() -> None:
     assert (len(sender.requests), waiting(table)) == (2, [])
 
 
-class Killed(BaseException):
+class ProcessDeath(BaseException):
     """The death of a process."""
 
 
@@ -239,16 +239,16 @@ class KillingTable:
         with self._lock:
             draw = self._chance.random()
         if draw < 0.05:
-            raise Killed
+            raise ProcessDeath
         self.table.commit(writes)
         if draw > 0.95:
-            raise Killed
+            raise ProcessDeath
 
 
 def check_order(receiver: Receiver, expected: dict[str, int]) -> None:
     """Check that each subject's events arrived in order, all of them, and none overtook."""
     arrived: dict[str, list[int]] = defaultdict(list)
-    for payload in receiver.accepted():
+    for payload in receiver.accepted_payloads():
         arrived[payload["subject"]].append(payload["number"])
     for subject, count in expected.items():
         assert arrived[subject] == sorted(arrived[subject]), subject
@@ -273,8 +273,9 @@ def test_no_event_is_lost_or_overtaken_by_crashes_failures_and_doubled_ticks(see
         killing = KillingTable(table, chance)
 
         def tick() -> None:
-            deliverer = Deliverer(killing, clock, HttpSender(lambda: HERE), "c")  # type: ignore[arg-type]
-            with suppress(Killed):
+            sender = HttpSender(lambda: HERE)
+            deliverer = Deliverer(killing, clock, sender, "c")  # type: ignore[arg-type]
+            with suppress(ProcessDeath):
                 deliverer.deliver([events_partition(subject) for subject in subjects])
 
         for number in range(1, 9):

@@ -10,6 +10,7 @@ from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_id
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.failures import NotFoundError
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import (
     add_output_options,
@@ -232,15 +233,14 @@ def add_deliveries_arguments(parser: ArgumentParser) -> None:
 
 
 def list_deliveries(arguments: Namespace) -> int:
-    """Print the deliveries to a webhook, those of the newest event first, and return 0.
+    """Print the deliveries to a webhook, from the newest event to the oldest, and return 0.
 
     Raises:
         DetcloudError: no cluster is available, the cluster has no such webhook, or the webhook
             belongs to another user.
     """
     client = connect(arguments)
-    query = f"?state={arguments.state}" if arguments.state else ""
-    items = client.items(f"{_path(client, arguments.webhook)}/deliveries{query}")
+    items = client.items(f"{_path(client, arguments.webhook)}/deliveries", state=arguments.state)
     print_items(DELIVERY_COLUMNS, items, arguments)
     return 0
 
@@ -267,7 +267,7 @@ def retry_deliveries(arguments: Namespace) -> int:
     path = _path(client, arguments.webhook)
     names = list(arguments.deliveries)
     if arguments.failed:
-        failed = client.items(f"{path}/deliveries?state=failed")
+        failed = client.items(f"{path}/deliveries", state="failed")
         names += reversed([item["id"] for item in failed])
     elif not names:
         raise DetcloudError("name deliveries of `detcloud webhook deliveries`, or use --failed")
@@ -301,14 +301,15 @@ def _path(client: Client, webhook: str) -> str:
     """Return the path of a webhook that is given by id or name.
 
     Raises:
-        DetcloudError: the cluster has no webhook with the name, or the request failed.
+        NotFoundError: the cluster has no webhook with the name.
+        DetcloudError: the request failed.
     """
     if webhook.isascii() and webhook.isdigit():
         return f"/webhooks/{int(webhook)}"
     for item in client.items("/webhooks"):
         if item["name"] == webhook:
             return f"/webhooks/{item['id']}"
-    raise DetcloudError(f"there is no webhook {webhook}: see `detcloud webhook list`")
+    raise NotFoundError(f"there is no webhook {webhook}")
 
 
 def _trigger_text(trigger: Item) -> str:
