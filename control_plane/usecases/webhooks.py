@@ -146,11 +146,13 @@ def watch_metrics(services: Services, record: WebhookRecord) -> None:
     """
     if not any(trigger.type in _METRIC_TYPES for trigger in record.route.triggers):
         return
-    engine = services.engine
-    for pool in read_rows(services.table, POOLS):
-        for job in read_rows(services.table, jobs_partition(pool.key.sort)):
-            address = addresses.experiment(int(job.key.sort))
-            engine.post_message(address, WebhooksChanged(), sender=f"webhook#{record.id}")
+    table = services.table
+    experiments = [
+        addresses.experiment(int(job.key.sort))
+        for pool in read_rows(table, POOLS)
+        for job in read_rows(table, jobs_partition(pool.key.sort))
+    ]
+    services.engine.store_messages(experiments, WebhooksChanged(), sender=f"webhook#{record.id}")
 
 
 def address_rule(table: StateTable) -> AddressRule:
