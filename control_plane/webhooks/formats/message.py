@@ -25,7 +25,7 @@ class Announcement:
     cluster: str
     """The id of the cluster."""
     page: str = ""
-    """The URL of the cluster's web page. "" on a host without a public address."""
+    """The URL of the cluster's API, which serves the web page. "" without a public address."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The options of the webhook's format."""
 
@@ -33,7 +33,8 @@ class Announcement:
     def link(self) -> str:
         """The URL of the experiment's page, or "" for another event or an unknown page."""
         kind, _, number = self.event.subject.partition("#")
-        return f"{self.page}/experiments/{number}" if self.page and kind == "experiment" else ""
+        is_shown = self.page and kind == "experiment"
+        return f"{self.page.rstrip('/')}/ui/#/experiments/{number}" if is_shown else ""
 
     @property
     def title(self) -> str:

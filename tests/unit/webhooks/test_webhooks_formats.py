@@ -59,13 +59,13 @@ def test_json_has_the_fields_of_determined() -> None:
         "title": "experiment 7 (digits) is ERROR",
         "text": "it failed",
         "cluster": "c1",
-        "link": "https://c.example/experiments/7",
+        "link": "https://c.example/ui/#/experiments/7",
     }
 
 
 def test_slack_message_has_title_text_and_facts() -> None:
     message = body("slack", announce())
-    title = "<https://c.example/experiments/7|Experiment 7 (digits) is ERROR>"
+    title = "<https://c.example/ui/#/experiments/7|Experiment 7 (digits) is ERROR>"
     assert message["blocks"][0]["text"]["text"] == f"*{title}*"
     assert message["blocks"][1]["text"]["text"] == "it failed"
     (attachment,) = message["attachments"]
@@ -89,7 +89,7 @@ def test_teams_card_has_title_facts_and_link() -> None:
     assert card["body"][0]["text"] == "Experiment 7 \\(digits\\) is ERROR"
     assert card["body"][0]["color"] == "Attention"
     assert {"title": "Owner", "value": "ann"} in card["body"][-1]["facts"]
-    assert card["actions"][0]["url"] == "https://c.example/experiments/7"
+    assert card["actions"][0]["url"] == "https://c.example/ui/#/experiments/7"
 
 
 def test_discord_embed_mentions_nobody() -> None:
@@ -97,7 +97,7 @@ def test_discord_embed_mentions_nobody() -> None:
     (embed,) = message["embeds"]
     assert message["allowed_mentions"] == {"parse": []}
     assert embed["description"] == "\\@everyone \\[x\\]\\(http://y\\)"
-    assert embed["url"] == "https://c.example/experiments/7"
+    assert embed["url"] == "https://c.example/ui/#/experiments/7"
     assert embed["timestamp"] == "2027-01-15T08:00:00.500000+00:00"
 
 
