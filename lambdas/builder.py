@@ -190,15 +190,21 @@ class Cluster:
     def deliverer(self) -> Deliverer:
         """The deliverer, which sends events to the receivers of webhooks.
 
-        Each attempt reads the allowed private hosts from the cluster configuration.
+        Each attempt reads the allowed private hosts or the mail server from the cluster
+        configuration.
         """
-        from control_plane.queries.cluster_configuration import allowed_private_hosts
+        from control_plane.queries.cluster_configuration import (
+            allowed_private_hosts,
+            smtp_settings,
+        )
         from control_plane.webhooks.deliverer import Deliverer
+        from control_plane.webhooks.mail import MailSender
         from control_plane.webhooks.safe_addresses import AddressRule
         from control_plane.webhooks.sender import HttpSender
 
         adapters, table = self.adapters, self.engine.table
-        sender = HttpSender(lambda: AddressRule(allowed_private_hosts(table)))
+        http = HttpSender(lambda: AddressRule(allowed_private_hosts(table)))
+        sender = MailSender(http, lambda: smtp_settings(table))
         return Deliverer(table, adapters.clock, sender, adapters.cluster_id, adapters.cluster_url)
 
     @cached_property

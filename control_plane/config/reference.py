@@ -32,7 +32,7 @@ from control_plane.config.searcher import SearcherSection, searcher_model, searc
 from control_plane.config.section import Section
 from control_plane.config.spelled_types import SPELLED_OUT
 from control_plane.config.task_container_defaults import TaskContainerDefaults
-from control_plane.config.webhooks import Webhooks
+from control_plane.config.webhooks import Smtp, Webhooks
 from control_plane.field_types import Length
 from control_plane.paragraphs import first_paragraph, further_paragraphs, joined_paragraphs
 from control_plane.searchers.options import OptionGroup
@@ -259,6 +259,7 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         Alarms,
     ),
     ("Webhooks", "`webhooks`: the receivers that [webhooks](webhooks.md) may reach.", Webhooks),
+    ("SMTP", "`webhooks.smtp`: the mail server of webhooks with the format `email`.", Smtp),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),
 )

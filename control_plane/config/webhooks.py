@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 
-from control_plane.config.section import Section, refuse
+from control_plane.config.section import Secret, Section, refuse
+from control_plane.field_types import Text
 
 HOSTS_MAX: Final = 100
 _HOST: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -32,6 +33,23 @@ Hosts = Annotated[
 ]
 
 
+class Smtp(Section):
+    """The mail server that sends the messages of webhooks with the format `email`."""
+
+    host: Text
+    """The host name of the mail server."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 587
+    """The port of the mail server."""
+    sender: Text
+    """The address from which messages are sent."""
+    username: Text | None = None
+    """The name of the login. If absent, the cluster does not log in."""
+    password: Secret | None = None
+    """The password of the login."""
+    starttls: bool = True
+    """Whether the connection must be encrypted, by the command STARTTLS."""
+
+
 class Webhooks(Section):
     """The rules for the receivers of webhooks."""
 
@@ -47,3 +65,5 @@ class Webhooks(Section):
     encryption: host names, addresses, and networks like `10.0.0.0/8`. Webhooks reach other hosts
     only with https at public addresses.
     """
+    smtp: Smtp | None = None
+    """The mail server for the format `email`; see SMTP. If absent, no webhook has this format."""

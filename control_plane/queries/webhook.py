@@ -220,6 +220,8 @@ def _check_may_read(table: StateTable, webhook: int, caller: Principal) -> None:
 
 
 def _host_of(url: str) -> str:
-    """Return a URL with a mask in place of everything after the host."""
+    """Return a URL with a mask in place of everything after the host, or of mail addresses."""
     scheme, _, rest = url.partition("://")
+    if not rest:
+        return f"{url.partition(':')[0]}:{MASK}"
     return f"{scheme}://{rest.partition('/')[0].partition('?')[0]}/{MASK}"

@@ -21,13 +21,14 @@ from control_plane.actors.event_routes import (
 from control_plane.actors.job_row import POOLS, jobs_partition
 from control_plane.actors.messages.experiment import WebhooksChanged
 from control_plane.errors import Code, RequestError, invalid
-from control_plane.queries.cluster_configuration import allowed_private_hosts
+from control_plane.queries.cluster_configuration import allowed_private_hosts, smtp_settings
 from control_plane.queries.webhook import load_webhook, owned_webhook
 from control_plane.rows import experiment_rows
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row, replacing_put
+from control_plane.webhooks.mail import parse_recipients
 from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
 from control_plane.webhooks.safe_addresses import AddressRule, UrlRefused, parse_url
 from control_plane.webhooks.signatures import new_secret
@@ -75,7 +76,7 @@ def create_webhook(
             changing webhooks.
         Conflict: the condition of an extra write does not hold; nothing was written.
     """
-    _check_url(table, request.url)
+    _check_url(table, request)
     for place, trigger in enumerate(request.route.triggers):
         _check_trigger(trigger, place)
     route = _allowed_route(request.route, caller)
@@ -160,12 +161,21 @@ def address_rule(table: StateTable) -> AddressRule:
     return AddressRule(allowed_private_hosts(table))
 
 
-def _check_url(table: StateTable, url: str) -> None:
-    """Raise RequestError invalid for a URL that webhooks may not reach. No name is resolved."""
+def _check_url(table: StateTable, request: WebhookRequest) -> None:
+    """Raise RequestError invalid for a URL that webhooks may not reach. No name is resolved.
+
+    The URL of the format `email` names recipients, and needs a mail server.
+    """
     try:
-        parse_url(url, address_rule(table))
-    except UrlRefused as error:
+        if request.format == "email":
+            parse_recipients(request.url)
+        else:
+            parse_url(request.url, address_rule(table))
+    except (UrlRefused, ValueError) as error:
         raise invalid("url", str(error)) from None
+    if request.format == "email" and smtp_settings(table) is None:
+        hint = "an admin sets webhooks.smtp in the cluster configuration"
+        raise invalid("format", "needs a mail server", hint)
 
 
 def _check_trigger(trigger: Trigger, place: int) -> None:

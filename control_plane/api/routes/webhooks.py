@@ -97,7 +97,7 @@ class WebhookBody(RequestBody):
 
     name: WebhookName
     url: Annotated[str, Field(min_length=1, max_length=URL_CHARACTERS_MAX)]
-    format: Literal["json", "slack", "teams", "discord", "pagerduty"] = "json"
+    format: Literal["json", "slack", "teams", "discord", "pagerduty", "email"] = "json"
     mode: Literal["WORKSPACE", "SPECIFIC"] = "WORKSPACE"
     triggers: Annotated[list[TriggerBody], Field(min_length=1, max_length=TRIGGERS_MAX)]
     workspace: ShortText | None = None

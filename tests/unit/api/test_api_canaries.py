@@ -101,6 +101,7 @@ def world(tmp_path: Path) -> Cluster:
     cluster_config = {
         "resource_pools": [{"pool_name": "default"}, POOL],
         "task_container_defaults": POOL["task_container_defaults"],
+        "webhooks": {"smtp": {"host": "h", "sender": "a@b.example", "password": CANARY}},
     }
     put = Call("/cluster/configuration", {"config": json.dumps(cluster_config)})
     answer = ask(cluster, ("PUT", ""), put, ADMIN)

@@ -1,5 +1,6 @@
 """Webhooks: creation, secrets, ownership, filters, deliveries, tests and retries."""
 
+import json
 from typing import Any
 
 import pytest
@@ -320,3 +321,19 @@ def test_replay_finds_no_difference_with_webhooks(cluster: Cluster) -> None:
     assert len(events(cluster, "experiment#1")) == 2
     items = cluster.get("/experiments/1/replay").json["items"]
     assert [item["difference"] for item in items] == [None] * 3
+
+
+def test_mail_needs_a_mail_server_and_hides_recipients(cluster: Cluster) -> None:
+    mail = {"format": "email", "url": "mailto:ann@example.com"}
+    refused = create(cluster, Role.ADMIN, **mail)
+    assert refused.code == "invalid"
+    assert b"needs a mail server" in refused.body
+    smtp = {"host": "mail.example.com", "sender": "c@example.com", "password": "p"}
+    body = json.dumps({"webhooks": {"smtp": smtp}}).encode()
+    cluster.services.table.commit((Put(SHARED_CONFIG, 1, body, Expect.ABSENT),))
+    assert create(cluster, Role.ADMIN, **mail).json["url"] == mail["url"]
+    assert ask(cluster, "GET", "/1").json["url"] == "mailto:***"
+    wrong = create(cluster, Role.ADMIN, name="b", format="email", url="https://example.com/")
+    assert wrong.code == "invalid"
+    wrong = create(cluster, Role.ADMIN, name="b", url="mailto:ann@example.com")
+    assert wrong.code == "invalid"

@@ -21,7 +21,7 @@ from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, 
 from detcloud.client import Client
 from detcloud.shared.errors import DetcloudError
 
-FORMATS = ("json", "slack", "teams", "discord", "pagerduty")
+FORMATS = ("json", "slack", "teams", "discord", "pagerduty", "email")
 STATES = ("waiting", "delivered", "failed")
 TEST_SECONDS = 30.0
 """The time for which `webhook test` waits for the end of the delivery, in seconds."""
