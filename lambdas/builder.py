@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from control_plane.engine.experiment_reader import ExperimentReader
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
+    from control_plane.webhooks.deliverer import Deliverer
     from provisioner.orphan_cleanup import OrphanCleaner
     from provisioner.reconcile import Reconciler
 
@@ -184,6 +185,27 @@ class Cluster:
         from control_plane.queries.cluster_configuration import alarm_settings
 
         self.alarm_watch.check(alarm_settings(self.engine.table), late_ms)
+
+    @cached_property
+    def deliverer(self) -> Deliverer:
+        """The deliverer, which sends events to the receivers of webhooks.
+
+        Each attempt reads the allowed private hosts or the mail server from the cluster
+        configuration.
+        """
+        from control_plane.queries.cluster_configuration import (
+            allowed_private_hosts,
+            smtp_settings,
+        )
+        from control_plane.webhooks.deliverer import Deliverer
+        from control_plane.webhooks.mail import MailSender
+        from control_plane.webhooks.safe_addresses import AddressRule
+        from control_plane.webhooks.sender import HttpSender
+
+        adapters, table = self.adapters, self.engine.table
+        http = HttpSender(lambda: AddressRule(allowed_private_hosts(table)))
+        sender = MailSender(http, lambda: smtp_settings(table))
+        return Deliverer(table, adapters.clock, sender, adapters.cluster_id, adapters.cluster_url)
 
     @cached_property
     def services(self) -> Services:

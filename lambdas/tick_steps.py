@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from control_plane.rows.experiment_rows import SUGGESTION
+from control_plane.rows.webhook_rows import EVENT
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
@@ -61,7 +62,7 @@ class TickSteps:
 
         The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
         start the functions for suggestions and deletions, audit pools, delete the records of lost
-        agents, sum up usage, check alarms, provision, and terminate orphans.
+        agents, sum up usage, check alarms, provision, terminate orphans, and deliver due events.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
@@ -70,12 +71,13 @@ class TickSteps:
         maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
 
         late_ms: int | None = None
+        events: tuple[str, ...] = ()
 
         def recover_mail() -> None:
-            nonlocal late_ms
+            nonlocal late_ms, events
             minute = cluster.adapters.clock() // MINUTE_MS
             driven = maintenance.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
-            late_ms = driven.late_ms
+            late_ms, events = driven.late_ms, driven.events
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def terminate_orphans() -> None:
@@ -97,19 +99,25 @@ class TickSteps:
             # The steps that call a cloud are last, because a slow cloud may use up the time.
             self.provisioning,
             Step("orphan cleanup", terminate_orphans),
+            # Receivers are slower than clouds.
+            Step("webhooks", lambda: self._deliver_events(events)),
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
         """Return the steps to run at once for new rows in the partitions.
 
-        The partition of waiting searches needs the step `suggestions`. Any other partition needs
-        `provisioning`. Each step occurs once, suggestions first. Empty without partitions.
+        The partition of waiting searches needs the step `suggestions`, and partitions of events
+        need `webhooks`. Any other partition needs `provisioning`. Each step occurs once, in this
+        order: suggestions, provisioning, webhooks. Empty without partitions.
         """
+        events = [name for name in partitions if name.startswith(EVENT.partition)]
         wanted = {
             self.suggestions if partition == SUGGESTION.partition else self.provisioning
             for partition in partitions
+            if not partition.startswith(EVENT.partition)
         }
-        return [step for step in (self.suggestions, self.provisioning) if step in wanted]
+        steps = [step for step in (self.suggestions, self.provisioning) if step in wanted]
+        return [*steps, Step("webhooks", lambda: self._deliver_events(events))] if events else steps
 
     def run_row_steps(
         self,
@@ -146,6 +154,15 @@ class TickSteps:
         Raises PoolsFailed after the last pool if any pool failed.
         """
         return self._cluster.provisioner.reconciler.reconcile_pools()
+
+    def _deliver_events(self, partitions: Sequence[str]) -> None:
+        """Deliver the due events in the partitions to the receivers of webhooks.
+
+        Events that no receiver accepted are due again later, when the tick finds them. Raises
+        TableError.
+        """
+        if partitions:
+            self._cluster.deliverer.deliver(partitions)
 
     def _start_suggest_function(self) -> None:
         """Start the function `suggest` if any search waits for a suggestion.

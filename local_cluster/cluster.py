@@ -52,7 +52,7 @@ def serve(
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    checks = cluster.check_alarms, embedded.mark.advance
+    checks = cluster.check_alarms, embedded.mark.advance, embedded.delivery_thread.wake
     tick_thread = TickThread(cluster.engine, cluster.collector, *checks)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
@@ -66,7 +66,7 @@ def serve(
     def start() -> None:
         home.write_record("server", {**record, "agent_pid": None})
         tick_thread.start()
-        embedded.suggestion_thread.start()
+        embedded.start_threads()
         if own_pool:
             agent.start()
         else:
@@ -87,7 +87,7 @@ def serve(
         listener.close()
         home.remove_record("server")
         tick_thread.stop()
-        embedded.suggestion_thread.stop()
+        embedded.stop_threads()
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()

@@ -24,11 +24,12 @@ from control_plane.queries.pool import load_settings, pool_names
 from control_plane.restoration.restart import begin_incarnation
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Conflict
+from control_plane.state.table import Conflict, Key
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
 from local_cluster.adapters import LocalAdapters
+from local_cluster.delivery_thread import DeliveryThread
 from local_cluster.home import HomeFolder
 from local_cluster.state_mark import StateMark
 from local_cluster.suggestion_thread import SuggestionThread
@@ -41,7 +42,7 @@ POOL = "default"
 
 @dataclass(frozen=True)
 class EmbeddedCluster:
-    """The objects of an embedded cluster's server: adapters, API, table, thread and mark."""
+    """The objects of an embedded cluster's server: adapters, API, table, threads and mark."""
 
     cluster: Cluster
     adapters: LocalAdapters
@@ -51,10 +52,22 @@ class EmbeddedCluster:
     """The state table."""
     suggestion_thread: SuggestionThread
     """The thread for suggestions, not started yet."""
+    delivery_thread: DeliveryThread
+    """The thread for the events of webhooks, not started yet."""
     own_pool: str
     """The pool of the machine's own agent, or "" if the machine has no own agent."""
     mark: StateMark
     """The mark that detects older copies of the state."""
+
+    def start_threads(self) -> None:
+        """Start the threads for suggestions and events. The threads start only once."""
+        self.suggestion_thread.start()
+        self.delivery_thread.start()
+
+    def stop_threads(self) -> None:
+        """Stop the threads for suggestions and events, and wait for the threads."""
+        self.suggestion_thread.stop()
+        self.delivery_thread.stop()
 
 
 def build_embedded_cluster(
@@ -91,11 +104,24 @@ def build_embedded_cluster(
     _check_state_is_latest(mark, cluster.engine)
     suggestion_thread = SuggestionThread(cluster.suggester)
     cluster.engine.on_commit = adapters.long_polls.wake_address
-    cluster.engine.on_row = suggestion_thread.wake_on_row
+    delivery_thread = DeliveryThread(cluster.deliverer)
+
+    def wake_threads(key: Key) -> None:
+        suggestion_thread.wake_on_row(key)
+        delivery_thread.wake_on_row(key)
+
+    cluster.engine.on_row = wake_threads
     own_pool = _configure_pools(cluster.services, user, config)
     app = cluster.build_app(_file_tokens(home, user, own_pool))
     return EmbeddedCluster(
-        cluster, adapters, app, adapters.state_table, suggestion_thread, own_pool, mark
+        cluster,
+        adapters,
+        app,
+        adapters.state_table,
+        suggestion_thread,
+        delivery_thread,
+        own_pool,
+        mark,
     )
 
 

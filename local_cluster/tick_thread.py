@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from control_plane.checkpoint_gc.collector import Collector
 from control_plane.engine.engine import Engine
@@ -44,6 +44,7 @@ class TickThread:
             waited.
         advance_mark: called every minute to advance the mark of the state (`StateMark`), a number
             by which a later server detects an older copy of the state.
+        deliver_events: called with the partitions of due events, which webhooks announce.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class TickThread:
         collector: Collector,
         check_alarms: Callable[[int], None],
         advance_mark: Callable[[], None],
+        deliver_events: Callable[[Sequence[str]], None] = lambda partitions: None,
     ) -> None:
+        self._deliver_events = deliver_events
         self._check_alarms = check_alarms
         self._advance_mark = advance_mark
         self._maintenance = Maintenance(engine)
@@ -91,6 +94,7 @@ class TickThread:
         if ticks % TICKS_PER_LEASE_PASS == 0:
             self._maintenance.mark_lost_agents(LEASE_PASS_MS)
         driven = self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
+        self._deliver_events(driven.events)
         if ticks % TICKS_PER_AUDIT == 0:
             self._maintenance.audit_pools()
         if ticks % TICKS_PER_FORGETTING == 0:

@@ -58,6 +58,8 @@ class WriteRow:
     """
     expires_ms: int | None = None
     """The time at which the row is deleted, in epoch ms. None: never."""
+    due_ms: int | None = None
+    """The time at which the due index returns the row, in epoch ms. None: never."""
 
 
 class CommandRefused(RequestError):
@@ -169,6 +171,7 @@ class StepContext:
         *,
         expected: ObservedRow | None = None,
         expires_ms: int | None = None,
+        due_ms: int | None = None,
     ) -> None:
         """Collect the write of a row outside the actor. A body of None removes the row.
 
@@ -176,8 +179,11 @@ class StepContext:
             expected: the row as a call of `row` returned it. If the row has changed since, the
                 commit fails and the step runs again. None: no condition.
             expires_ms: the time at which the row is deleted, in epoch ms. None: never.
+            due_ms: the time at which the due index returns the row, in epoch ms. None: never. A row
+                that expires has no other due time.
         """
-        self.rows.append(WriteRow(partition, sort, body, expected, expires_ms))
+        assert expires_ms is None or due_ms is None, sort
+        self.rows.append(WriteRow(partition, sort, body, expected, expires_ms, due_ms))
 
     def add_reason(self, reason: str) -> None:
         """Add a sentence to the journal entry of this step that explains an effect."""

@@ -17,6 +17,7 @@ from control_plane.actors.messages.trial import (
     FIRST_STEP,
     IDLE_TIMEOUT,
     NOTICE_OUTCOMES,
+    AlertReported,
     AllocationExited,
     CheckpointDamageReported,
     CheckpointReported,
@@ -44,6 +45,10 @@ CHIEF = "0"
 _LOAD_FAILURE = "checkpoint_load_failure"
 _UNUSABLE_KINDS = ("checkpoint_damage", _LOAD_FAILURE)
 """The kinds of lines after which a trial may resume from an older checkpoint."""
+ALERT_LEVELS = ("debug", "info", "warn", "error")
+"""The levels of alerts."""
+ALERT_CHARACTERS_MAX = 300
+"""The characters of an alert's title that are kept."""
 NOTICE_CHARACTERS_MAX = 200
 """The characters of an interruption notice that are kept."""
 NAMES_CHARACTERS_MAX = 400
@@ -340,6 +345,19 @@ def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
     return EarlyExitReported(report.epoch, reason)
 
 
+def _to_alert(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert an `alert` line. Texts are cut to ALERT_CHARACTERS_MAX and TEXT_MAX.
+
+    Return None for an unknown level, and without a text.
+    """
+    title = _parse_text(report.line.get("title"), ALERT_CHARACTERS_MAX)
+    text = _parse_text(report.line.get("description"), TEXT_MAX)
+    level = report.line["level"]
+    if level not in ALERT_LEVELS or not (title or text):
+        return None
+    return AlertReported(report.epoch, title, text, level)
+
+
 def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     """Convert the agent's line about the state of an allocation's container.
 
@@ -413,6 +431,7 @@ _TRIAL_LINES = {
     "checkpoint_damage": _to_checkpoint_damage,
     _LOAD_FAILURE: _to_checkpoint_damage,
     "early_exit": _to_early_exit,
+    "alert": _to_alert,
     "first_step": _to_first_step,
 }
 _AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}

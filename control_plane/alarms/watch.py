@@ -11,6 +11,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from control_plane.actors.event_routes import EventCondition, EventType
+from control_plane.actors.events import Event
 from control_plane.alarms.kinds import CLUSTER_ALARMS
 from control_plane.alarms.notifications import AlarmNotification, NotificationFailed, Notifier
 from control_plane.alarms.observations import Observations
@@ -28,6 +30,7 @@ from control_plane.config.alarms import Alarms
 from control_plane.engine.engine import Engine
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, StateTable
+from control_plane.webhooks.event_writes import event_writes
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,8 @@ class AlarmWatch:
     def _store_changes(self, found: Mapping[str, Iterable[Finding]]) -> None:
         """Store the rows of alarms that the findings change. A concurrent change is left as it is.
 
+        Webhooks announce raised and cleared alarms.
+
         Args:
             found: the findings of each alarm that was checked.
         """
@@ -111,8 +116,9 @@ class AlarmWatch:
                 continue
             after = next_row(row, finding, now_ms, CLUSTER_ALARMS[alarm].lasts_ms)
             if after != row:
+                events = _change_event_writes(table, row, after, now_ms)
                 with suppress(Conflict):
-                    _replace_row(table, key, former, after)
+                    _replace_row(table, key, former, after, events)
 
     def _send_due_notifications(self) -> list[str]:
         """Send the due notifications, and return the alarms of refused notifications.
@@ -158,20 +164,52 @@ class AlarmWatch:
             _replace_row(table, row.key, stored, notified_row(claimed, change))
 
 
+def _change_event_writes(
+    table: StateTable, before: AlarmRow | None, after: AlarmRow | None, now_ms: int
+) -> tuple[Put, ...]:
+    """Return the write of the event of a raised or cleared alarm; () for another change.
+
+    An alarm that is found again after its end is announced as raised again. Raises TableError.
+    """
+    was_raised = before is not None and before.raised_ms is not None and before.cleared_ms is None
+    is_raised = after is not None and after.raised_ms is not None and after.cleared_ms is None
+    alarm = after or before
+    if alarm is None or was_raised is is_raised:
+        return ()
+    state = "raised" if is_raised else "cleared"
+    place = f" in pool {alarm.pool}" if alarm.pool else ""
+    data = {"name": alarm.alarm, "pool": alarm.pool, "state": state, "value": alarm.value}
+    event = Event(
+        EventType.ALARM,
+        f"alarm#{alarm.alarm}#{alarm.pool}",
+        now_ms,
+        f"alarm {alarm.alarm}{place} is {state}",
+        alarm.text,
+        EventCondition(state=state),
+        {"alarm": data},
+    )
+    return event_writes(table, event, now_ms)
+
+
 def _replace_row(
-    table: StateTable, key: Key, former: Row | None, alarm: AlarmRow | None
+    table: StateTable,
+    key: Key,
+    former: Row | None,
+    alarm: AlarmRow | None,
+    events: tuple[Put, ...] = (),
 ) -> Row | None:
     """Store `alarm` in place of the row `former`, or delete the row. Return the new row.
 
-    Raises Conflict if the row has changed, and other TableErrors.
+    The commit has the writes `events`, too. Raises Conflict if the row has changed, and other
+    TableErrors.
     """
     if alarm is None:
         assert former is not None
-        table.commit((Delete(key, former.revision),))
+        table.commit((Delete(key, former.revision), *events))
         return None
     body = encode_alarm(alarm, None if former is None else former.body)
     # A row that is created again must not repeat a revision of the deleted row.
     revision = (alarm.since_ms if former is None else former.revision) + 1
     expected = Expect.ABSENT if former is None else former.revision
-    table.commit((Put(key, revision, body, expected),))
+    table.commit((Put(key, revision, body, expected), *events))
     return Row(key, revision, body)

@@ -190,7 +190,10 @@ class ExperimentConfig(Section):
     internal: CarriedMap | None = None
     """Accepted, but has no effect."""
     integrations: CarriedMap | None = None
-    """Accepted, but has no effect."""
+    """`webhooks` chooses the [webhooks](webhooks.md#webhooks-of-an-experiment) that announce the
+    experiment: a map with `webhook_id`, `webhook_name` and `exclude`. Other integrations are
+    accepted, but have no effect.
+    """
     retention_policy: CarriedMap | None = None
     """Accepted, but has no effect."""
     log_policies: LogPolicies = ()

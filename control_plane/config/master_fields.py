@@ -53,7 +53,6 @@ CLUSTER: Final[Hints] = MappingProxyType(
         "telemetry": _NOTHING_SENT,
         "observability": _NOTHING_SENT,
         "integrations": _NOTHING_SENT,
-        "webhooks": _NOTHING_SENT,
         "__internal": "remove it: Determined's master alone reads it",
         "feature_switches": "remove it: features are not switched",
         "hpimportance": "remove it: the importance of hyperparameters is not computed",

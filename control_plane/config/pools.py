@@ -34,6 +34,7 @@ from control_plane.config.run_limits import ExperimentLimitRules, LimitRules, Ru
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
 from control_plane.config.storage import CheckpointStorage, Storage
 from control_plane.config.task_container_defaults import TaskContainerDefaults
+from control_plane.config.webhooks import Webhooks
 from control_plane.config.yaml_document import Document, SourcePlace, line_of, parse_document
 from control_plane.field_types import CountOrZero
 from control_plane.findings import Finding, nearest_name_hint, path_text, value_text
@@ -260,6 +261,8 @@ class ClusterConfig(Section):
     """The limits of experiments; see Experiment limits."""
     alarms: Alarms = Field(default_factory=Alarms)
     """The thresholds of the cluster's alarms; see Alarms."""
+    webhooks: Webhooks = Field(default_factory=Webhooks)
+    """The rules for the receivers of [webhooks](webhooks.md); see Webhooks."""
 
     @field_validator("resource_pools")
     @classmethod

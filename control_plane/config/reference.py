@@ -27,6 +27,7 @@ from control_plane.config.searcher import SearcherSection, searcher_model, searc
 from control_plane.config.section import Section
 from control_plane.config.spelled_types import SPELLED_OUT
 from control_plane.config.task_container_defaults import TaskContainerDefaults
+from control_plane.config.webhooks import Smtp, Webhooks
 from control_plane.field_types import Length
 from control_plane.paragraphs import first_paragraph, further_paragraphs
 from control_plane.searchers.registry import searcher_specs
@@ -113,7 +114,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Cost": "number > 0",
     "ExperimentName": "string",
     "Description": "string",
-    "Labels": "list of strings",
+    **dict.fromkeys(("Labels", "Words", "Zones", "Hosts"), "list of strings"),
     "Entrypoint": "string or list of strings",
     "AnySearcher": "map",
     "Hyperparameters": "map",
@@ -122,7 +123,6 @@ TYPES: Final[Mapping[str, str]] = {
     "Storage": "map",
     "Layer": "map",
     "FreeMap": "map",
-    "Words": "list of strings",
     "ProxyPorts": "list of maps",
     "VolumeGib": "integer >= 100",
     "TagValue": "string",
@@ -150,7 +150,6 @@ TYPES: Final[Mapping[str, str]] = {
     "NetworkConfig": "map",
     "AccountConfig": "map",
     "Tags": "list of maps",
-    "Zones": "list of strings",
     "Folder": "absolute path",
     "Folders": "list of absolute paths",
     "FileSystemId": "string",
@@ -260,6 +259,8 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "the alarms every five minutes.",
         Alarms,
     ),
+    ("Webhooks", "`webhooks`: the receivers that [webhooks](webhooks.md) may reach.", Webhooks),
+    ("SMTP", "`webhooks.smtp`: the mail server of webhooks with the format `email`.", Smtp),
     ("Providers", "`provider` of a pool, which launches its agents.", providers.Provider),
     ("Offerings", "An entry of `provider.offerings`.", providers.OfferingConfig),
 )

@@ -219,7 +219,7 @@ def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
       guard of revision 0 requires a missing row.
     - Without a guard, the row is written or deleted unconditionally. A written row gets the actor's
       new `revision`.
-    - A row with an expiry is deleted at that time.
+    - A row with an expiry is deleted at that time. The due index returns a row with a due time.
     """
     for key, (guard, body) in fold.row_writes.items():
         expect = Expect.ANYTHING if guard is None else guard.revision or Expect.ABSENT
@@ -228,7 +228,8 @@ def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
         else:
             expires_ms = fold.row_expiries.get(key)
             row_revision = guard.revision + 1 if guard else revision
-            yield Put(key, row_revision, body, expect, expires_ms, expires_ms is not None)
+            due_ms = fold.row_dues.get(key, expires_ms)
+            yield Put(key, row_revision, body, expect, due_ms, expires_ms is not None)
 
 
 def _prepare_timers(

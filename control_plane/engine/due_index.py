@@ -25,11 +25,14 @@ from control_plane.engine.mailbox import (
     timer_due_ms,
 )
 from control_plane.engine.row_expiry import delete_expired
+from control_plane.rows import webhook_rows
 from control_plane.state.table import (
     GET_MAX,
     OPERATIONS_MAX,
     Conflict,
     InvalidCommit,
+    Key,
+    Put,
     Row,
     Unavailable,
 )
@@ -38,6 +41,7 @@ from control_plane.state.table import (
 HELD_MS = 55_000
 # The number of keys of a shard that are read together.
 PAGE_KEYS = GET_MAX
+EVENTS = webhook_rows.EVENT.partition
 _END_OF_TIME_MS = 1 << 52
 HoldsTimers = Callable[[str], bool]
 """Returns whether the timers of the actor at an address must wait."""
@@ -64,6 +68,8 @@ class DuePage:
     """The number of rows that are no longer due: deleted rows, and timers that were not due yet.
     Held timers are not counted.
     """
+    events: tuple[str, ...] = ()
+    """The partitions of due events, which webhooks are to deliver."""
 
 
 def find_due(
@@ -71,9 +77,11 @@ def find_due(
 ) -> DuePage:
     """Read at most PAGE_KEYS due rows of each shard and group the mail and timers by actor.
 
-    These rows are not in the result:
-    - Due rows that are neither mail nor timers nor parts are deleted. With an expired journal row,
-      all earlier rows of the same journal are deleted.
+    These rows are not in the mail of the result:
+    - Due events of webhooks are postponed by HELD_MS, and the result has their partitions. The
+      caller delivers the events.
+    - Due rows that are neither mail nor timers nor parts nor events are deleted. With an expired
+      journal row, all earlier rows of the same journal are deleted.
     - Timers of actors for whose address `holds_timers` returns True are postponed by HELD_MS.
     - Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
 
@@ -91,21 +99,26 @@ def find_due(
         keys = engine.table.due_keys(shard, now_ms, limit=PAGE_KEYS)
         if len(keys) == PAGE_KEYS:
             full_shards.append(shard)
-        work = [key for key in keys if key.sort.startswith((MAIL, TIMERS, PARTS))]
+        work = [key for key in keys if _is_retried(key)]
         if len(work) < len(keys):
             expired += delete_expired(engine, [key for key in keys if key not in work])
         for row in engine.table.get_many(work) if work else ():
             if row is not None and row.due_ms is not None and row.due_ms <= now_ms:
                 due.append(row)
-    held, waiting, late = list[Row](), list[Row](), list[Row]()
+    held, waiting, late, events = list[Row](), list[Row](), list[Row](), list[Row]()
     for row in due:
-        if _is_timer(row) and holds_timers(row.key.partition):
+        if row.key.partition.startswith(EVENTS):
+            events.append(row)
+        elif _is_timer(row) and holds_timers(row.key.partition):
             held.append(row)
         else:
             (waiting if _is_waiting_timer(row, now_ms) else late).append(row)
     postpone(engine, [read_mail(row) for row in held], now_ms + HELD_MS)
-    put_off = expired + sum(_put_off_timer(engine, row, now_ms) for row in waiting)
-    return DuePage(_overdue_mail(late), full_shards, expired, put_off)
+    _postpone_events(engine, events, now_ms + HELD_MS)
+    put_off = expired + len(events)
+    put_off += sum(_put_off_timer(engine, row, now_ms) for row in waiting)
+    partitions = tuple(dict.fromkeys(row.key.partition for row in events))
+    return DuePage(_overdue_mail(late), full_shards, expired, put_off, partitions)
 
 
 def shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
@@ -122,16 +135,20 @@ def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
 
     These rows are due later than any correct clock would set. Return the mail by actor. An actor
     with a spilled outbox (stored messages that no process has mailed) may have no mail. Timers are
-    restarted: rewritten with their delay counted from now. They are not in the result.
+    restarted: rewritten with their delay counted from now. Events of webhooks become due now.
+    Neither timers nor events are in the result.
 
     Raises Unavailable if the index or the rows cannot be read, or a timer cannot be written.
     """
     now_ms = engine.clock()
     after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX
     keys = engine.table.due_keys(shard, _END_OF_TIME_MS, after_ms=after_ms, limit=PAGE_KEYS)
-    work = [key for key in keys if key.sort.startswith((MAIL, TIMERS, PARTS))]
+    work = [key for key in keys if _is_retried(key)]
     rows = [row for row in (engine.table.get_many(work) if work else ()) if row is not None]
     future = [row for row in rows if row.due_ms is not None and row.due_ms > after_ms]
+    events = [row for row in future if row.key.partition.startswith(EVENTS)]
+    _postpone_events(engine, events, now_ms)
+    future = [row for row in future if row not in events]
     for row in filter(_is_timer, future):
         _put_off_timer(engine, row, now_ms, from_now=True)
     return _overdue_mail(row for row in future if not _is_timer(row))
@@ -206,6 +223,22 @@ def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = Fa
         engine.table.commit(writes)
         return True
     return False
+
+
+def _postpone_events(engine: Engine, rows: Sequence[Row], due_ms: int) -> None:
+    """Commit another due time for events of webhooks. No error is raised.
+
+    An event that another process has changed keeps its due time, and so does every event if the
+    table fails.
+    """
+    for row in rows:
+        with suppress(Conflict, Unavailable):
+            engine.table.commit((Put(row.key, row.revision + 1, row.body, row.revision, due_ms),))
+
+
+def _is_retried(key: Key) -> bool:
+    """Return whether a due row with this key is retried. Other due rows have expired."""
+    return key.sort.startswith((MAIL, TIMERS, PARTS)) or key.partition.startswith(EVENTS)
 
 
 def _is_timer(row: Row) -> bool:

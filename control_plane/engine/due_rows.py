@@ -58,6 +58,8 @@ class DueRowCounts:
 
     Messages that an earlier pass has attempted do not count.
     """
+    events: tuple[str, ...] = ()
+    """The partitions of events that webhooks are to deliver now."""
 
 
 def process_due_rows(
@@ -76,7 +78,8 @@ def process_due_rows(
     when nothing is due, when `budget_ms` has passed, or after CONSECUTIVE_FAILURES_MAX failures of
     the table in a row. An actor that cannot be advanced is logged, and its mail is postponed.
 
-    Return the numbers of handled rows.
+    Return the numbers of handled rows, and the partitions of due events of webhooks. The caller
+    delivers these events; after HELD_MS, they are due again.
 
     Raises Unavailable if the index cannot be read. Raises Unavailable after the retries if the
     table was unavailable for any actor. Expired rows are not deleted in these cases.
@@ -98,6 +101,7 @@ def process_due_rows(
         page = find_due(engine, remaining_shards, redrive.holds_timers)
         remaining_shards = page.full_shards
         redrive.expired += page.expired
+        redrive.events.update(dict.fromkeys(page.events))
         if not redrive.run_page(page.late) and not page.put_off:
             break
     redrive.run_unfinished()
@@ -105,7 +109,8 @@ def process_due_rows(
         raise redrive.failures[-1]
     expired = _delete_expired_rows(engine, expiry_shards, until)
     expired += redrive.expired
-    return DueRowCounts(redrive.redriven, redrive.dead, expired, redrive.late_ms)
+    counts = redrive.redriven, redrive.dead, expired, redrive.late_ms
+    return DueRowCounts(*counts, tuple(redrive.events))
 
 
 def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
@@ -134,8 +139,8 @@ class _Redrive:
     """The retries of a pass: the remaining time, the counts, and the errors of the table.
 
     `redriven` counts the retried rows, `dead` the messages that became dead letters, and `expired`
-    the deleted rows. `late_ms` is the longest time that a message has waited. `failures` are the
-    errors of an unavailable table.
+    the deleted rows. `late_ms` is the longest time that a message has waited. `events` has the
+    partitions of due events as keys. `failures` are the errors of an unavailable table.
 
     Args:
         until: the end of the pass, in seconds of the engine's monotonic clock.
@@ -157,6 +162,7 @@ class _Redrive:
         self.dead = 0
         self.expired = 0
         self.late_ms = 0
+        self.events: dict[str, None] = {}
         self.failures: list[Unavailable] = []
 
     def has_time(self) -> bool:

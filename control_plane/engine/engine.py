@@ -6,7 +6,7 @@ engine has the methods of all three.
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.actor_types import encode_message_for
@@ -25,7 +25,14 @@ from control_plane.engine.mailbox import (
     next_clock,
 )
 from control_plane.engine.reader import FoldReader, LoadedActor, TornRead, load_actor
-from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, Write
+from control_plane.state.table import (
+    OPERATIONS_MAX,
+    Conflict,
+    InvalidCommit,
+    Key,
+    StateTable,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +132,29 @@ class Engine(Advancer):
             sender: the name of the part of the cluster that sends the message. The sender is no
                 actor.
         """
-        now_ms = self.clock()
-        clock = next_clock(0, now_ms)
-        encoded = [encode_message_for(address, message)]
-        key = mail_key(address, clock, f"{sender}#{next(self._post_numbers)}")
-        self.table.commit(
-            (mail_write(key, sender, FIRST, clock, encoded, now_ms + RECOVERY_DELAY_MS),)
-        )
+        self.store_messages((address,), message, sender=sender)
         self.advance_until_idle((address,))
+
+    def store_messages(self, receivers: Iterable[str], message: object, *, sender: str) -> None:
+        """Write a message into the mailboxes of many actors. No actor is advanced.
+
+        An event of the cloud or the recovery pass advances the actors within seconds. The messages
+        are stored in commits of OPERATIONS_MAX mailboxes, so that an error may leave the last
+        mailboxes without the message. Otherwise as `post_message`.
+
+        Args:
+            receivers: the addresses of the actors, of a single type.
+            sender: the name of the part of the cluster that sends the message.
+        """
+        now_ms = self.clock()
+        clock, due_ms = next_clock(0, now_ms), now_ms + RECOVERY_DELAY_MS
+        writes = []
+        for address in receivers:
+            encoded = [encode_message_for(address, message)]
+            key = mail_key(address, clock, f"{sender}#{next(self._post_numbers)}")
+            writes.append(mail_write(key, sender, FIRST, clock, encoded, due_ms))
+        for start in range(0, len(writes), OPERATIONS_MAX):
+            self.table.commit(writes[start : start + OPERATIONS_MAX])
 
     def dead_letter_mail(self, mail: MailboxRow) -> tuple[str, ...]:
         """Make a dead letter of the first message of a mailbox row that no attempt could fold.

@@ -65,6 +65,8 @@ class Fold:
     """
     row_expiries: dict[Key, int] = field(default_factory=dict)
     """The time at which a written row expires, in epoch ms, of rows that expire."""
+    row_dues: dict[Key, int] = field(default_factory=dict)
+    """The time at which the due index returns a written row, in epoch ms, of rows in the index."""
     row_guards: dict[Key, ObservedRow] = field(default_factory=dict)
     """The rows outside the actor whose revision the commit is conditional on, as they were read."""
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class Fold:
         """Add the outcome of a step: the state, changed parts and rows, messages, timers, reasons
         and reply.
 
-        Values of the step replace earlier values of the same part or row, expiries included. The
+        Values of the step replace earlier values of the same part or row, times included. The
         first guard of a row applies to all writes of the row. A reply of None keeps the earlier
         reply.
         """
@@ -146,10 +148,13 @@ class Fold:
             if row.expected is not None:
                 self.row_guards.setdefault(key, row.expected)
             self.row_writes[key] = (self.row_guards.get(key), row.body)
-            if row.expires_ms is None:
-                self.row_expiries.pop(key, None)
-            else:
-                self.row_expiries[key] = row.expires_ms
+            for times, time_ms in (
+                (self.row_expiries, row.expires_ms),
+                (self.row_dues, row.due_ms),
+            ):
+                times.pop(key, None)
+                if time_ms is not None:
+                    times[key] = time_ms
         self.timers += context.timers
         self.reasons += [(self.steps, reason) for reason in context.reasons]
         self.steps += 1

@@ -25,7 +25,9 @@ def check_budgets(engine: Engine, pools: Sequence[str]) -> list[str]:
         over = _is_over(engine, pool, settings.budget_micros)
         if over != settings.over_budget:
             sender = f"budget#{pool}"
-            engine.post_message(addresses.pool(pool), BudgetChecked(over), sender=sender)
+            engine.post_message(
+                addresses.pool(pool), BudgetChecked(over, raises_events=True), sender=sender
+            )
             changed.append(pool)
     return changed
 

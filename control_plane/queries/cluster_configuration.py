@@ -13,6 +13,7 @@ from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.storage import parse_storage
+from control_plane.config.webhooks import Smtp
 from control_plane.queries import pool as pools
 from control_plane.rows import cluster_rows, pool_rows
 from control_plane.services import Services
@@ -87,6 +88,26 @@ def alarm_settings(table: StateTable) -> Alarms:
     return Alarms.model_validate(
         {name: value for name, value in fields.items() if name in Alarms.model_fields}
     )
+
+
+def allowed_private_hosts(table: StateTable) -> tuple[str, ...]:
+    """Return the private hosts that webhooks may reach. Empty without a setting."""
+    return tuple(_shared_fields(table).get("webhooks", {}).get("allowed_private_hosts", ()))
+
+
+def smtp_settings(table: StateTable) -> Smtp | None:
+    """Return the mail server for webhooks, with the password. Return None without a setting.
+
+    Fields that a newer version stored are ignored.
+
+    Raises:
+        ValueError: the stored settings are not valid.
+    """
+    fields = _shared_fields(table).get("webhooks", {}).get("smtp")
+    if fields is None:
+        return None
+    known = {name: value for name, value in fields.items() if name in Smtp.model_fields}
+    return Smtp.model_validate(known)
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:

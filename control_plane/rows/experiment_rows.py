@@ -109,13 +109,14 @@ EXPERIMENT_REPLACEMENT = RowType(
 COUNTER = RowType(
     name="counter",
     key="counters / NAME",
-    meaning="The next id of experiments, trials, tokens or reports.",
+    meaning="The next id of experiments, trials, tokens, reports or webhooks.",
     body="a decimal number",
     writers=(
         "actors.identifiers",
         "usecases.submission",
         "usecases.user_tokens",
         "usecases.reports",
+        "usecases.webhooks",
         "restoration.restart",
     ),
     readers=(
@@ -123,6 +124,7 @@ COUNTER = RowType(
         "usecases.submission",
         "usecases.user_tokens",
         "usecases.reports",
+        "usecases.webhooks",
     ),
 )
 

@@ -10,6 +10,7 @@ from control_plane.rows import (
     pool_rows,
     trial_rows,
     user_rows,
+    webhook_rows,
 )
 from control_plane.rows.row_type import Function, RowType
 
@@ -21,6 +22,7 @@ SUBJECTS = {
     "Agents": agent_rows.ROW_TYPES,
     "Fleets": fleet_rows.ROW_TYPES,
     "Users": user_rows.ROW_TYPES,
+    "Webhooks": webhook_rows.ROW_TYPES,
     "The cluster": cluster_rows.ROW_TYPES,
     "Alarms": alarm_rows.ROW_TYPES,
 }

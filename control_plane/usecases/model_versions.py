@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from control_plane.access.ownership import Action, check_may_change
+from control_plane.actors.event_routes import EventScope, EventType
+from control_plane.actors.events import Event
 from control_plane.actors.pins import PINS, Pin, decode_pin
 from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.errors import Code, RequestError
@@ -31,6 +33,7 @@ from control_plane.usecases.models import (
     version_removals,
 )
 from control_plane.usecases.row_changes import change_row
+from control_plane.webhooks.event_writes import event_writes
 
 # The most versions of a checkpoint. A pin's row names every version.
 VERSIONS_OF_CHECKPOINT_MAX = 100
@@ -50,7 +53,8 @@ def register_version(
     """Register a checkpoint as the next version of a model; return the version and the revision.
 
     The commit also adds the version to the checkpoint's pin, and counts the version in the model's
-    row. A pinned checkpoint is not deleted. The checkpoint may belong to any user's experiment.
+    row. A pinned checkpoint is not deleted. Webhooks announce the version. The checkpoint may
+    belong to any user's experiment.
 
     Args:
         services: the services with the state table.
@@ -87,7 +91,8 @@ def register_version(
             model, versions=model.versions + 1, versions_made=number, updated_ms=changer.now_ms
         )
         put = put_record(version_key(model_name, number), version, None, changer.now_ms)
-        writes = (put_record(row.key, counted, row, changer.now_ms), put, pin)
+        events = event_writes(table, _version_event(version), changer.now_ms)
+        writes = (put_record(row.key, counted, row, changer.now_ms), put, pin, *events)
         return (version, put.revision), (*writes, *extra_writes(version, put.revision))
 
     also = (PINS, version_partition(model_name))
@@ -185,6 +190,28 @@ def _new_version(
         created_ms=changer.now_ms,
         updated_ms=changer.now_ms,
         **fields,
+    )
+
+
+def _version_event(version: VersionRecord) -> Event:
+    """Return the event of a new version. The versions of a model are announced in order."""
+    data = {
+        "model": version.model,
+        "version": version.number,
+        "name": version.name,
+        "checkpoint_uuid": version.checkpoint_uuid,
+        "trial_id": version.trial_id,
+        "experiment_id": version.experiment_id,
+        "user": version.user,
+    }
+    return Event(
+        EventType.MODEL_VERSION,
+        f"model#{version.model}",
+        version.number,
+        f"model {version.model} has version {version.number}",
+        version.comment,
+        data={"model_version": data},
+        scope=EventScope(user=version.user),
     )
 
 

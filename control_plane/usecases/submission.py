@@ -24,6 +24,7 @@ from control_plane.config.check import (
     find_stated_fields,
 )
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.integrations import webhook_choice
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.run_limits import RunLimits
@@ -144,9 +145,8 @@ def check_submission(
             deadline has passed, the checkpoint store or the warm start cannot be used, or the
             configuration is too large.
     """
-    kind = submission.kind
     _check_kind(services, submission)
-    placement = _place(services, submission, caller)
+    placement, kind = _place(services, submission, caller), submission.kind
     config, pools, restored = placement.config, placement.pools, placement.restored
     code = restored.code_sha256 if restored else submission.model_code
     plan = _search_plan(services, config)
@@ -195,6 +195,8 @@ def check_submission(
         forked_from=submission.forked_from,
         stated_fields=placement.stated_fields,
         restored_from=submission.restored_from,
+        raises_events=True,
+        webhooks=webhook_choice(config.integrations),
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)

@@ -11,6 +11,7 @@ from control_plane.access.principals import Role
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.test_api_owners import DELIVERY, WEBHOOK
 from tests.unit.queries.test_queries_trials import checkpoint
 from tests.unit.searchers.custom_search import create_operation
 
@@ -264,6 +265,32 @@ DOORS: Mapping[str, Door] = {
     "PUT /reports/{}": Door(
         Role.USER, {"title": "t", "text": "# t", "sharing": "edit", "revision": 1}, "/reports/1"
     ),
+    "POST /webhooks": Door(
+        Role.USER,
+        {
+            "name": "h",
+            "url": "https://example.com/x",
+            "format": "json",
+            "mode": "WORKSPACE",
+            "triggers": [
+                {
+                    "type": "METRIC_THRESHOLD_EXCEEDED",
+                    "states": [],
+                    "levels": [],
+                    "metric": "loss",
+                    "above": None,
+                    "below": 0.5,
+                    "pattern": "",
+                }
+            ],
+            "workspace": None,
+            "project": "p",
+            "labels": ["l"],
+            "filtered_user": None,
+            "experiments": [1],
+        },
+        "/webhooks",
+    ),
     "POST /tokens": Door(
         Role.ADMIN,
         {
@@ -308,6 +335,7 @@ class HostileCluster:
             ("/checkpoint-uploads", {"trial_id": 1, "uuid": BEGUN}),
             ("/models", {"name": "m"}),
             ("/reports", {"title": "t"}),
+            ("/webhooks", WEBHOOK),
             ("/models/m/versions", {"checkpoint_uuid": RECORDED}),
         ):
             assert cluster.post(path, body).status < 300
@@ -402,6 +430,8 @@ class HostileCluster:
             "number": [1, *self._ids("/models/m/versions?limit=500", "number")[-3:]],
             "job_id": [self.job],
             "report_id": self._ids("/reports?limit=500", "id")[-3:],
+            "webhook_id": self._ids("/webhooks?limit=500", "id")[-3:],
+            "delivery_id": [DELIVERY],
         }
         for path, methods in paths.items():
             if "get" not in methods or "{sha256}" in path or "{key}" in path:

@@ -20,6 +20,7 @@ from detcloud.client import Client
 from detcloud.shared.http import ApiError, Transport
 from tests.end_to_end.laptop import Laptop
 from tests.patience import wait_until
+from tests.unit.api.test_api_owners import DELIVERY
 
 pytestmark = pytest.mark.end_to_end
 
@@ -251,6 +252,8 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "job_id": [job.job_id for job in client.jobs()],
         "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
         "tunnel_id": ["unknown-tunnel"],
+        "webhook_id": [item["id"] for item in client.items("/webhooks")],
+        "delivery_id": [DELIVERY],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {

@@ -71,6 +71,7 @@ def test_only_new_messages_and_intents_invoke_functions(
     table = DynamoDbTable(aws.client("dynamodb"), outputs["table"])
     mail, other = Key("trial#1", "M#1#a"), Key("trial#1", "head")
     intents = {Key("jobs#gpus", "1"), Key("notices", "i-1#end"), Key("suggestions", "1")}
+    intents.add(Key("events#experiment#1", "0000000000000001"))
     for key in (other, mail, *intents):
         table.commit((Put(key, 1, b"x", Expect.ABSENT),))
     table.commit((Put(mail, 2, b"y", 1),))

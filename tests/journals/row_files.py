@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from control_plane.access import relay_record
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.cost import Usage, encode_usage, usage_partition, usage_sort_key
+from control_plane.actors.event_routes import EventType, Route, Trigger
 from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.checkpoint_gc.upload_sessions import UploadSessions
 from control_plane.config.pools import ClusterConfig, ResourcePool
@@ -33,6 +34,7 @@ from control_plane.usecases import browser_sessions
 from control_plane.usecases.experiment_views import ViewRecord, put_view
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
 from control_plane.usecases.reports import ReportContent, Sharing, create_report
+from control_plane.usecases.webhooks import WebhookRequest, create_webhook
 from detcloud import __version__
 from simulator.faults.fault_rates import NO_FAULTS
 from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
@@ -160,6 +162,9 @@ def _store_more_rows(cluster: Cluster) -> None:
     put_view(table, view, lambda _: ())
     content = ReportContent("Digits", "# Digits\n", Sharing.READ)
     create_report(table, content, caller, NOW_MS, lambda _: ())
+    triggers = (Trigger(EventType.EXPERIMENT_STATE_CHANGE, states=("ERROR",)),)
+    wanted = WebhookRequest("hook", "https://example.com/", "json", Route(0, "hook", triggers))
+    create_webhook(table, wanted, caller, NOW_MS, lambda _: ())
     usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000)
     key = Key(usage_partition("default"), usage_sort_key(usage))
     table.commit((Put(key, 1, encode_usage(usage), Expect.ABSENT),))

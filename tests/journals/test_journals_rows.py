@@ -10,6 +10,8 @@ import pytest
 from control_plane.access.principals import Principal, Role
 from control_plane.access.relay_record import decode_relay
 from control_plane.actors.cost import decode_usage
+from control_plane.actors.event_routes import decode_routes
+from control_plane.actors.events import decode_event
 from control_plane.actors.experiment.listing import decode_listing
 from control_plane.actors.experiment.values import decode_values
 from control_plane.actors.job_row import decode_job
@@ -38,6 +40,7 @@ from control_plane.usecases.reports import decode_report, decode_report_text
 from control_plane.usecases.templates import decode_template
 from control_plane.usecases.tunnels import decode_tunnel
 from control_plane.usecases.user_tokens import decode_record
+from control_plane.webhooks.records import decode_delivery, decode_webhook
 from detcloud import __version__
 from provisioner.settings import decode_settings
 from tests.journals.journal_files import FOLDER
@@ -103,6 +106,10 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "relay": lambda row: decode_relay(row.body).relay(),
     "experiment view": lambda row: decode_view(row.body),
     "report": lambda row: decode_report(row.body),
+    "webhook": lambda row: decode_webhook(row.body),
+    "webhook routes": lambda row: decode_routes(row.body)[0],
+    "event": lambda row: decode_event(row.body),
+    "delivery": lambda row: decode_delivery(row.body),
     "report text": lambda row: decode_report_text(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,

@@ -20,6 +20,7 @@ from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
+    ALERT_CHARACTERS_MAX,
     DAMAGE_CHARACTERS_MAX,
     METADATA_BYTES_MAX,
     NOTICE_CHARACTERS_MAX,
@@ -266,6 +267,9 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.CheckpointVerified: Largest(
         TRIAL, lambda: to_trial.CheckpointVerified(CHECKPOINTS[0])
     ),
+    to_trial.AlertReported: Largest(
+        TRIAL, lambda: to_trial.AlertReported(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
+    ),
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
@@ -338,6 +342,11 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
+    to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
+    to_experiment.TrialAlerted: Largest(
+        CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
+    ),
+    to_experiment.WebhooksChanged: Largest(CROWD, to_experiment.WebhooksChanged),
 }
 
 POOL_MESSAGES: Mapping[type, Largest] = {

@@ -10,6 +10,7 @@ from control_plane.actors.experiment.continuation import continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
 from control_plane.actors.experiment.duration_limit import apply_duration_message
+from control_plane.actors.experiment.events import apply_event_message, raise_status_event
 from control_plane.actors.experiment.job import (
     leave_pool,
     move_to_pool,
@@ -37,6 +38,7 @@ from control_plane.actors.messages.experiment import (
     CollectionEnded,
     ContinueRequested,
     CostCheckDue,
+    DeadlineNear,
     DeleteRequested,
     DeletionContinued,
     DurationEnded,
@@ -51,6 +53,7 @@ from control_plane.actors.messages.experiment import (
     PoolChanged,
     SearchContinued,
     SettingsChanged,
+    TrialAlerted,
     TrialEnded,
     TrialLengthReached,
     TrialMetered,
@@ -60,6 +63,7 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
     UnarchiveRequested,
     WaitEnded,
+    WebhooksChanged,
 )
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import Status
@@ -73,13 +77,15 @@ def step(
 ) -> ExperimentState | None:
     """Apply a message to the state of an experiment, and update the figures in the listing row.
 
-    An experiment that was never submitted has no state. Return None for every message to such an
-    experiment except the submission. A repeated submission changes nothing.
+    Webhooks announce a new status. An experiment that was never submitted has no state. Return None
+    for every message to such an experiment except the submission. A repeated submission changes
+    nothing.
 
     Raises:
         CommandRefused: a user's command is not allowed; the handler of the command names the code.
     """
-    return update_figures(state, _apply_message(state, message, context), context)
+    after = update_figures(state, _apply_message(state, message, context), context)
+    return raise_status_event(state, after, context)
 
 
 def fallback(
@@ -87,11 +93,12 @@ def fallback(
 ) -> ExperimentState | None:
     """Stop an experiment for which `step` failed, and update the figures in the listing row.
 
-    The status becomes STOPPING_ERROR, and the final ERROR at once if no trial is open. All open
-    trials get the status. A deletion becomes DELETE_FAILED. An ended experiment stays unchanged,
-    and a missing one stays None. A TrialEnded still counts.
+    Webhooks announce a new status. The status becomes STOPPING_ERROR, and the final ERROR at once
+    if no trial is open. All open trials get the status. A deletion becomes DELETE_FAILED. An ended
+    experiment stays unchanged, and a missing one stays None. A TrialEnded still counts.
     """
-    return update_figures(state, _stop_after_error(state, message, context), context)
+    after = update_figures(state, _stop_after_error(state, message, context), context)
+    return raise_status_event(state, after, context)
 
 
 def _apply_message(
@@ -129,7 +136,15 @@ def _apply_message(
             return expand_backlog(state, context)
         case SuggestedPoints() | SuggestionFailed():
             return apply_suggestion(state, message, context)
-        case CollectionEnded() | DeletionContinued() | JobAudited() | ClusterRestored():
+        case (
+            CollectionEnded()
+            | DeletionContinued()
+            | JobAudited()
+            | ClusterRestored()
+            | TrialAlerted()
+            | WebhooksChanged()
+            | DeadlineNear()
+        ):
             return _apply_housekeeping(state, message, context)
         case _:
             return _apply_command(state, message, context)
@@ -181,11 +196,21 @@ def _apply_resource_message(
 
 def _apply_housekeeping(
     state: ExperimentState,
-    message: CollectionEnded | DeletionContinued | JobAudited | ClusterRestored,
+    message: CollectionEnded
+    | DeletionContinued
+    | JobAudited
+    | ClusterRestored
+    | TrialAlerted
+    | WebhooksChanged
+    | DeadlineNear,
     context: StepContext,
 ) -> ExperimentState:
-    """End a collection, continue a deletion, repair the job row, or drop the reserved trial ids."""
+    """End a collection, continue a deletion, repair the job row, drop the reserved trial ids, or
+    apply a message about events (`apply_event_message`).
+    """
     match message:
+        case TrialAlerted() | WebhooksChanged() | DeadlineNear():
+            return apply_event_message(state, message, context)
         case CollectionEnded():
             return finish_collection(state, message, context)
         case DeletionContinued():

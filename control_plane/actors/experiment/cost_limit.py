@@ -11,6 +11,7 @@ from dataclasses import replace
 from control_plane.actors import addresses
 from control_plane.actors.cost import MS_PER_HOUR, render_dollars
 from control_plane.actors.experiment.bill import apply_metered, running_meters
+from control_plane.actors.experiment.events import raise_limit_event
 from control_plane.actors.experiment.state import ExperimentState, settings_of
 from control_plane.actors.experiment.status import change_status
 from control_plane.actors.experiment.trial_summaries import summary_of
@@ -111,8 +112,8 @@ def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:
     """Mark the bill as limited, and pause an active experiment with a message for users.
 
-    The open trials get the status PAUSED. An experiment that is not ACTIVE is only marked. `limit`
-    is in micro-dollars.
+    The open trials get the status PAUSED, and webhooks announce the limit. An experiment that is
+    not ACTIVE is only marked. `limit` is in micro-dollars.
     """
     if not state.bill.is_limited:
         state = evolve(state, bill=replace(state.bill, is_limited=True))
@@ -120,7 +121,8 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
         return state
     text = _limit_text(state, limit, context)
     context.add_reason(text)
-    return change_status(evolve(state, message=text), Status.PAUSED, context)
+    state = raise_limit_event(evolve(state, message=text), "max_cost", text, context)
+    return change_status(state, Status.PAUSED, context)
 
 
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:

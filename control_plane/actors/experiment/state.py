@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from control_plane.actors.cost import to_micros
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
+from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.job_row import JobRow
@@ -68,6 +69,8 @@ class Definition:
     """The fields of the configuration that the user or the template set (config/stated_fields.py).
     Empty: not known, for experiments of older releases and for very large configurations.
     """
+    webhooks: WebhookChoice | None = None
+    """The section `integrations.webhook` of the configuration. None: no such section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,16 @@ class ExperimentState:
     """The time at which the experiment comes to its `max_duration`, in epoch ms. None: no limit, or
     no trial of the run generation has had slots yet.
     """
+    raises_events: bool = False
+    """Whether webhooks announce the experiment (events.py)."""
+    events_raised: int = 0
+    """The number of events that webhooks announce or have announced."""
+    watches_metrics: bool = False
+    """Whether a webhook may announce metrics, as of the last status, trial end or new webhook."""
+    crossed_limits: tuple[str, ...] = ()
+    """The limits of metrics that webhooks have announced, as `WEBHOOK/TRIGGER`."""
+    alerts: int = 0
+    """The number of alerts that webhooks announce or have announced."""
 
     @property
     def title(self) -> str:

@@ -1,5 +1,6 @@
 """The creation of an experiment: the state, the parts, and the first trials of the search."""
 
+from control_plane.actors.experiment.events import set_deadline_timer
 from control_plane.actors.experiment.job import write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.search import apply_operations, expand_backlog
@@ -54,6 +55,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
         listing_has_failures=message.listing_has_failures,
         has_growing_id_blocks=message.has_growing_id_blocks,
         has_values_row=message.has_values_row,
+        raises_events=message.raises_events,
     )
     context.write_part("definition", _definition_of(message))
     generator = Generator.from_seed(message.plan.seed)
@@ -61,6 +63,7 @@ def submit_experiment(message: ExperimentSubmitted, context: StepContext) -> Exp
     state = apply_operations(state, begun, context)
     if begun.more:
         state = expand_backlog(state, context)
+    set_deadline_timer(state, message.settings.deadline_ms, context)
     # The job row follows the trials, so that the pool can read their requests immediately.
     write_job_row(state, context)
     write_values_row(state, context)
@@ -91,4 +94,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         forked_from=message.forked_from,
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
+        webhooks=message.webhooks,
     )

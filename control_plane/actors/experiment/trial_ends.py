@@ -1,6 +1,7 @@
 """The ends of trials. A trial's end counts once, since the summary records the end."""
 
 from control_plane.actors.experiment.continuation import continue_after_end
+from control_plane.actors.experiment.events import raise_trial_event
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.refusals import update_refusal_message
 from control_plane.actors.experiment.search import apply_event
@@ -47,7 +48,8 @@ def count_trial_end(
 ) -> ExperimentState:
     """Count a trial's end in the summary and the head, and return the state.
 
-    The trial's message becomes the experiment's, unless the experiment is stopping with an error. A
+    The trial's message becomes the experiment's, unless the experiment is stopping with an error.
+    Webhooks announce the end (`raise_trial_event`). A
     repeated end, an end of an earlier run generation and an unknown trial change nothing.
     """
     summary = open_summary(message.number, state.run_generation, context)
@@ -55,6 +57,7 @@ def count_trial_end(
         return state
     ended = summary._replace(status=message.status, run_generation=state.run_generation)
     replace_summary(message.number, ended, context)
+    state = raise_trial_event(state, ended, message, context)
     # The message of a stopped trial does not replace the reason that stopped the experiment.
     reason = state.message if state.status is Status.STOPPING_ERROR else ""
     return evolve(

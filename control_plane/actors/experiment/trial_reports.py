@@ -4,6 +4,7 @@ While the experiment is stopping, the search only counts events.
 """
 
 from control_plane.actors import addresses
+from control_plane.actors.experiment.events import raise_best_event, raise_threshold_events
 from control_plane.actors.experiment.job import begin_new_round
 from control_plane.actors.experiment.search import apply_event
 from control_plane.actors.experiment.state import ExperimentState
@@ -54,7 +55,8 @@ def _apply_validation(
     search.
 
     The search gets the progress if the length has grown, and the validation if the search has a
-    time metric. A metric that is missing then counts as the worst. With `missing_metric_reason`,
+    time metric. A metric that is missing then counts as the worst. Webhooks announce a new best
+    metric and crossed limits. With `missing_metric_reason`,
     the experiment is stopped with STOPPING_ERROR instead. An ended or unknown trial changes
     nothing.
     """
@@ -76,6 +78,8 @@ def _apply_validation(
         state = evolve(
             state, best_metric=metric, best_trial=summary.trial_id, best_values=message.values
         )
+        state = raise_best_event(state, message, context)
+    state = raise_threshold_events(state, summary.trial_id, message, context)
     if units > summary.units:
         state = apply_event(
             state, method.TrialProgressed(message.number, units - summary.units), context

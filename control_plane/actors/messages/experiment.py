@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
+from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
@@ -95,6 +96,12 @@ class ExperimentSubmitted:
     """The fields of the configuration that the user or the template set (config/stated_fields.py).
     Empty: not known, for experiments of older releases and for very large configurations.
     """
+    raises_events: bool = False
+    """Whether webhooks announce the experiment (experiment/events.py). False for experiments of
+    older releases.
+    """
+    webhooks: WebhookChoice | None = None
+    """The section `integrations.webhook` of the configuration. None: no such section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +398,30 @@ class DurationEnded:
     run_generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeadlineNear:
+    """Timer: nine tenths of the time until the experiment's deadline are over."""
+
+    run_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAlerted:
+    """The training code of the trial raised an alert for users and webhooks."""
+
+    number: int
+    title: str
+    text: str
+    """More about the alert, or ""."""
+    level: str
+    """`debug`, `info`, `warn` or `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhooksChanged:
+    """A webhook for metrics was created, which may announce the experiment."""
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -425,4 +456,7 @@ ExperimentMessage = (
     | CostCheckDue
     | TrialPlaced
     | DurationEnded
+    | DeadlineNear
+    | TrialAlerted
+    | WebhooksChanged
 )

@@ -145,6 +145,8 @@ class BudgetChecked:
 
     over_budget: bool
     """Whether the budget is used up."""
+    raises_events: bool = False
+    """Whether webhooks announce the change. False in messages of older releases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,6 +402,19 @@ class EarlyExitReported:
     """An ExitReason: refused hyperparameters, or USER_REQUESTED_STOP."""
 
 
+@dataclass(frozen=True, slots=True)
+class AlertReported:
+    """The training code raised an alert for users and webhooks."""
+
+    epoch: int
+    """The epoch of the allocation."""
+    title: str
+    text: str
+    """More about the alert, or ""."""
+    level: str
+    """`debug`, `info`, `warn` or `error`."""
+
+
 CUT: Final = "cut"
 """The notice outcome of a trial that ended before it could react."""
 NOTICE_OUTCOMES: Final = ("saved", "finished", "kept", CUT)
@@ -458,6 +471,7 @@ AllocationMessage = (
     | AllocationLost
     | ContainerStateReported
     | EarlyExitReported
+    | AlertReported
     | CheckpointDamageReported
     | AllocationExited
     | ValidationReported

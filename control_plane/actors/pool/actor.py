@@ -29,6 +29,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
+from control_plane.actors.pool.events import raise_budget_event
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
 from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
@@ -144,7 +145,8 @@ def _apply_check(
 ) -> PoolState:
     """Apply the result of an audit, or of a check of the budget or the supply.
 
-    Stale allocations are released. A changed use of the budget is written into the part `settings`.
+    Stale allocations are released. A changed use of the budget is written into the part `settings`,
+    and webhooks announce the change.
     A supply is always recorded, and the fold ends with a pass of the scheduler.
     """
     if isinstance(message, StaleAllocationsFound):
@@ -160,6 +162,8 @@ def _apply_check(
     if settings.over_budget == message.over_budget:
         return state
     context.write_part("settings", replace(settings, over_budget=message.over_budget))
+    if message.raises_events:
+        raise_budget_event(state.name, message.over_budget, context)
     return evolve(state, needs_scheduling=True, settings_changed=True)
 
 

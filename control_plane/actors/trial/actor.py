@@ -14,8 +14,10 @@ other modules of this folder, a module for each concern.
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.messages.experiment import TrialAlerted
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
+    AlertReported,
     AllocationExited,
     AllocationLost,
     AllocationMessage,
@@ -172,6 +174,7 @@ def _apply_allocation_message(
         case (
             ContainerStateReported()
             | EarlyExitReported()
+            | AlertReported()
             | CheckpointDamageReported()
             | AllocationExited()
         ):
@@ -244,18 +247,23 @@ def _apply_agent_message(
     allocation: Allocation,
     message: ContainerStateReported
     | EarlyExitReported
+    | AlertReported
     | CheckpointDamageReported
     | AllocationExited,
     context: StepContext,
 ) -> TrialState:
-    """Apply an agent's report: a container's state, an early exit, a damaged checkpoint, or a
-    node's exit.
+    """Apply an agent's report: a container's state, an early exit, an alert, a damaged checkpoint,
+    or a node's exit. An alert only goes to the experiment.
     """
     match message:
         case ContainerStateReported():
             return apply_container_state(state, allocation, message)
         case EarlyExitReported(reason=reason):
             return record_early_exit(state, reason, context)
+        case AlertReported(title=title, text=text, level=level):
+            alerted = TrialAlerted(state.number, title, text, level)
+            context.send(addresses.experiment(state.experiment_id), alerted)
+            return state
         case CheckpointDamageReported():
             return record_damage(state, allocation, message, context)
         case AllocationExited() if message.nodes > 1:

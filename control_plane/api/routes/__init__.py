@@ -48,6 +48,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "templates": frozenset({"templates"}),
     "reports": frozenset({"reports"}),
     "tokens": frozenset({"tokens"}),
+    "webhooks": frozenset({"webhooks"}),
     "tunnels": frozenset({"tunnels", "agents"}),
     "sessions": frozenset({"sessions", "sign-in-codes"}),
     # The page's paths are not below API_PATH, so that the first part of each is empty.

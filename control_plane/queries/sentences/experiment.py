@@ -182,4 +182,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{context.trial(m.number)} has slots, from which max_duration counts"
     ),
     to_experiment.DurationEnded: lambda _, context: "the time of max_duration is over",
+    to_experiment.DeadlineNear: lambda _, context: "the deadline is near",
+    to_experiment.TrialAlerted: lambda m, context: (
+        f"{context.trial(m.number)} raised an alert ({m.level}): {last_line(m.title or m.text)}"
+    ),
+    to_experiment.WebhooksChanged: lambda _, context: "a webhook for metrics was created",
 }

@@ -178,5 +178,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
     ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asked to end: {m.reason}",
+    to_trial.AlertReported: lambda m, context: (
+        f"{context.name} raised an alert ({m.level}): {last_line(m.title or m.text)}"
+    ),
     to_trial.AllocationExited: _exit_sentence,
 }

@@ -35,6 +35,10 @@ class AlertLevel(Enum):
     """A fault that makes the results worthless."""
 
 
+def report_nothing(kind: str, **fields: object) -> None:
+    """Do nothing, for a context without a cluster."""
+
+
 @dataclass(frozen=True)
 class Context:
     """The parts of the Core API for a trial."""
@@ -64,6 +68,11 @@ class Context:
     """The training loop that runs, which decides the settings that are read."""
     first_step: FirstStep = field(default_factory=FirstStep)
     """Reports the first step of a run that replaces another run."""
+    _report: Callable[..., None] = field(default=report_nothing, repr=False)
+    """Writes a report line of a kind with fields. Does nothing without a cluster.
+
+    Raises DetcloudError if the line cannot be written.
+    """
 
     @property
     def is_chief(self) -> bool:
@@ -83,7 +92,10 @@ class Context:
         description: str | None = "",
         level: AlertLevel | str | None = AlertLevel.INFO,
     ) -> None:
-        """Print an alert to the trial's log on stderr. Nobody is notified.
+        """Report an alert, which webhooks announce, and print the alert to the log on stderr.
+
+        Any rank may raise an alert, and webhooks announce each call. The first 1000 alerts of an
+        experiment are announced. Without a trial, the alert is only printed.
 
         Args:
             title: the title. An empty or missing title is left out.
@@ -92,6 +104,7 @@ class Context:
 
         Raises:
             InvalidValue: the level is unknown.
+            DetcloudError: the report cannot be written.
         """
         try:
             level = AlertLevel(level or AlertLevel.INFO)
@@ -102,6 +115,9 @@ class Context:
             ) from None
         text = ": ".join(filter(None, (title, description)))
         print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
+        report = {"title": title or "", "description": description or "", "level": level.value}
+        if text:
+            self._report("alert", **report)
 
     def plan_last_save(self, *, is_saved: bool = False) -> Choice:
         """Return the action of a trial that must stop: save, finish the running upload, or leave.

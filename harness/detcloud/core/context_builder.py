@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.core.checkpoint import CheckpointContext
-from detcloud.core.context import Context
+from detcloud.core.context import Context, report_nothing
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.event_upload import EventUploader
 from detcloud.core.first_step import FirstStep
@@ -33,6 +33,7 @@ WORKER_KINDS = {
     "metrics": "rank_metrics",
     "trial_metadata": "trial_metadata",
     "early_exit": "early_exit",
+    "alert": "alert",
 }
 # An adapter declares which training loop runs before the first report of these kinds.
 KINDS_OF_LOOPS = ("metrics", "progress", "completed", "checkpoint")
@@ -245,6 +246,7 @@ def _make_context(
         on_cluster=on_cluster,
         read_directives=read,
         first_step=first_step or FirstStep(),
+        _report=report if on_cluster else report_nothing,
     )
 
 

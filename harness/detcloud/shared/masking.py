@@ -222,7 +222,7 @@ def _replace_secrets(value: Any, replace: _Replace, loc: Loc, *, shows: bool) ->
         if key == VARIABLES:
             shown = _names(value.get(SHOWN_VARIABLES)) if shows else None
             copy[key] = _replace_variables(item, replace, place, shown)
-        elif _is_secret_field(key, loc) and item is not None:
+        elif _is_secret_field(key, loc) and item is not None and not _is_webhook_choice(item):
             copy[key] = replace(place, item, MASK)
         else:
             copy[key] = _replace_secrets(item, replace, place, shows=shows)
@@ -277,6 +277,12 @@ def _is_secret_field(key: object, loc: Loc) -> bool:
         return False
     is_login = loc[-1:] == (REGISTRY_LOGIN,) and key == "auth"
     return is_login or _SECRET_FIELD.search(key) is not None
+
+
+def _is_webhook_choice(value: Any) -> bool:
+    """Return whether a value is a choice of webhooks by id and name, which has no secret."""
+    fields = {"webhook_id", "webhook_name", "exclude"}
+    return isinstance(value, Mapping) and bool(value) and fields.issuperset(value)
 
 
 def _names(value: Any) -> frozenset[str]:

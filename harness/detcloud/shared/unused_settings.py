@@ -64,7 +64,6 @@ UNUSED_SETTINGS = (
     UnusedSetting(("tensorboard_storage",), EVENT_FILES),
     UnusedSetting(("security",), OF_THE_MASTER),
     UnusedSetting(("internal",), OF_THE_MASTER),
-    UnusedSetting(("integrations",), "this cluster sends nothing to other services"),
     UnusedSetting(("retention_policy",), "logs are kept with their experiment"),
     UnusedSetting(("log_policies",), "nothing watches what a trial prints"),
     UnusedSetting(("debug",), "logs have the level that the code sets"),
@@ -102,6 +101,10 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
             continue
         if asks_for_something(config, setting.path, setting.neutral, setting.switch):
             yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
+    integrations = config.get("integrations")
+    for name in integrations if isinstance(integrations, Mapping) else ():
+        if name not in ("webhooks", "webhook"):
+            yield f"integrations.{name} is not used: the cluster has only webhooks"
     environment = config.get("environment")
     if isinstance(environment, Mapping) and _has_open_port(environment.get("proxy_ports")):
         yield f"{OPEN_PORTS} is not used: only the owner of a trial and admins open tunnels"

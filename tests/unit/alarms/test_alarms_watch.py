@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from control_plane.actors.event_routes import ROUTES, EventType, Route, Trigger, encode_routes
+from control_plane.actors.events import decode_event
 from control_plane.actors.job_row import POOLS
 from control_plane.alarms.notifications import AlarmNotification, LogNotifier, NotificationFailed
 from control_plane.alarms.records import AlarmRow, CostHistory
@@ -265,3 +267,23 @@ def test_queue_partition_is_read_once_for_each_pool(cluster: ObservedCluster) ->
     cluster.put(Key(POOLS, "gpus"), b"{}")
     cluster.check()
     assert cluster.recorder.sent == []
+
+
+def test_webhooks_announce_raised_and_cleared_alarms(cluster: ObservedCluster) -> None:
+    route = Route(1, "alarms", (Trigger(EventType.ALARM),))
+    cluster.put(Key(*ROUTES), encode_routes([route]))
+    for errors in (2, 2, 0, 0, 2):
+        cluster.put_boots(errors)
+        cluster.check()
+        cluster.pass_time()
+    rows = cluster.table.query("events#alarm#failed-boots#gpus", " ", "\x7f").rows
+    found = [decode_event(row.body) for row in rows]
+    assert [event.condition["state"] for event in found] == ["raised", "cleared", "raised"]
+    assert found[0].title == "alarm failed-boots in pool gpus is raised"
+    assert found[0].data["alarm"]["value"] == "2 failed boots in a row"
+
+
+def test_no_event_is_written_without_webhooks(cluster: ObservedCluster) -> None:
+    cluster.put_boots(2)
+    cluster.check()
+    assert cluster.table.query("events#alarm#failed-boots#gpus", " ", "\x7f").rows == ()

@@ -24,9 +24,11 @@ from tests.unit.api.exchange import call
 from tests.unit.api.test_api_access import access_rules
 from tests.unit.api.test_api_owners import (
     ADMIN,
+    DELIVERY,
     OTHER,
     OWNER,
     UUID,
+    WEBHOOK,
     Call,
     ask,
     make_world,
@@ -82,6 +84,8 @@ PLACES = {
     "{agent_id}": "node",
     "{alarm}": "lag",
     "{tunnel_id}": "a-tunnel-id",
+    "{webhook_id}": "2",
+    "{delivery_id}": DELIVERY,
 }
 
 
@@ -97,6 +101,7 @@ def world(tmp_path: Path) -> Cluster:
     cluster_config = {
         "resource_pools": [{"pool_name": "default"}, POOL],
         "task_container_defaults": POOL["task_container_defaults"],
+        "webhooks": {"smtp": {"host": "h", "sender": "a@b.example", "password": CANARY}},
     }
     put = Call("/cluster/configuration", {"config": json.dumps(cluster_config)})
     answer = ask(cluster, ("PUT", ""), put, ADMIN)
@@ -113,6 +118,8 @@ def world(tmp_path: Path) -> Cluster:
     assert ask(cluster, ("POST", ""), model, OWNER).status == 201
     report = Call("/reports", {"title": "hers", "text": "rates", "sharing": "read"})
     assert ask(cluster, ("POST", ""), report, OWNER).status == 201
+    webhook = Call("/webhooks", {**WEBHOOK, "name": "hers", "url": f"https://a.example/{CANARY}"})
+    assert ask(cluster, ("POST", ""), webhook, OWNER).status == 201
     return cluster
 
 
@@ -141,8 +148,9 @@ def test_get_routes_show_no_secret(world: Cluster) -> None:
         for token in (OTHER, OWNER, ADMIN):
             answer = ask(world, ("GET", ""), Call(target), token)
             statuses.add(answer.status)
-            is_own_template = target.startswith("/templates") and token != OTHER
-            assert is_own_template == (CANARY.encode() in answer.body), (target, token)
+            is_own = target.startswith(("/templates", "/webhooks")) and token != OTHER
+            is_own = is_own and not target.startswith("/webhooks/2/deliveries")
+            assert is_own == (CANARY.encode() in answer.body), (target, token)
     assert 200 in statuses
     shown = world.get("/experiments/5").json["config"]
     assert shown["environment"]["environment_variables"]["cpu"][:3] == [
@@ -216,6 +224,8 @@ READING = {
     "report list": ("report", "list", "--json"),
     "template list": ("template", "list", "--json"),
     "template describe": ("template", "describe", "hers"),
+    "webhook list": ("webhook", "list", "--json"),
+    "webhook describe": ("webhook", "describe", "hers", "--json"),
     "token list": ("token", "list", "--json"),
     "token describe": ("token", "describe", "2", "--json"),
     "trial support-bundle": ("trial", "support-bundle", "1"),

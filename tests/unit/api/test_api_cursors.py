@@ -12,12 +12,15 @@ from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, Cluster
 from tests.unit.api.exchange import call
 
-IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": "default"}
+IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": "default"} | {
+    "webhook_id": "1"
+}
 NAMES = [
     *("trials", "checkpoints", "experiment-checkpoints", "checkpoint-files", "metrics", "lines"),
     *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),
     *("models", "model-versions#x", "experiment-code", "timelines", "media", "results"),
     *("experiment-views", "experiment-lines", "reports"),
+    *("webhooks", "webhook-deliveries#000000000001"),
 ]
 
 

@@ -57,6 +57,13 @@ EXPERIMENT = "/experiments/{experiment_id}"
 UPLOADED = "/checkpoint-uploads/{trial_id}/{uuid}"
 UPLOADING = f"/checkpoint-uploads/1/{UPLOAD}"
 
+WEBHOOK = {
+    "name": "hook",
+    "url": "https://example.com/",
+    "triggers": [{"type": "EXPERIMENT_STATE_CHANGE"}],
+}
+DELIVERY = f"{'0' * 14}.{'0' * 8}-0000-0000-0000-{'0' * 12}"
+
 REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
     **{
         ("POST", f"{EXPERIMENT}/{name}"): (Call(f"/experiments/1/{name}"),)
@@ -131,9 +138,14 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/tunnels", {"trial_id": 1, "ports": [80], "certificate": CERTIFICATE}),
     ),
     ("POST", "/tunnels/{tunnel_id}/tickets"): (Call(f"/tunnels/{TUNNEL}/tickets"),),
+    ("POST", "/webhooks/{webhook_id}/test"): (Call("/webhooks/1/test"),),
+    ("POST", "/webhooks/{webhook_id}/deliveries/{delivery_id}/retry"): (
+        Call(f"/webhooks/1/deliveries/{DELIVERY}/retry"),
+    ),
     # Deletions come last, because the owner's deletions remove the objects of further rows.
     ("DELETE", "/experiment-views/{name}"): (Call("/experiment-views/fast?user=user-1"),),
     ("DELETE", "/reports/{report_id}"): (Call("/reports/1"),),
+    ("DELETE", "/webhooks/{webhook_id}"): (Call("/webhooks/1"),),
     ("DELETE", "/tunnels/{tunnel_id}"): (Call(f"/tunnels/{TUNNEL}"),),
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
@@ -174,6 +186,10 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
     ),
     ("POST", "/reports"): (Call("/reports", {"title": "mine"}), "a new report is the caller's"),
     ("POST", "/models"): (Call("/models", {"name": "mine"}), "a new model is the caller's"),
+    ("POST", "/webhooks"): (
+        Call("/webhooks", {**WEBHOOK, "name": "mine"}),
+        "a new webhook announces the caller's experiments",
+    ),
     ("POST", "/tokens"): (Call("/tokens", {}), "a new token is the caller's"),
     ("POST", "/sign-in-codes"): (Call("/sign-in-codes"), "a code opens a session of the caller"),
     ("DELETE", "/sessions/current"): (Call("/sessions/current"), "a session is the caller's"),
@@ -230,6 +246,7 @@ def make_world(cluster: Cluster) -> Cluster:
         ("/models/digits/versions", {"checkpoint_uuid": UUID}),
         ("/tokens", {}),
         ("/reports", {"title": "shared", "sharing": "read"}),
+        ("/webhooks", WEBHOOK),
     ):
         assert cluster.post(path, content).status < 300, path
     put = ("PUT", "/templates/{name}")

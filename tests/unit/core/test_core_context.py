@@ -326,9 +326,12 @@ def test_a_worker_reports_alerts_metadata_and_rank_metrics(
     assert "[detcloud] alert (warn): loss: is not a number\n" in printed.err
     # Only the chief reports progress; the note is printed once.
     assert printed.out.count("[detcloud] the progress reported by this process is ignored") == 1
-    lines = map(json.loads, (trial / "out" / "report-1.jsonl").read_text().splitlines())
+    text = (trial / "out" / "report-1.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     kinds = [line["kind"] for line in lines if line["kind"] != "exit"]
-    assert kinds == ["trial_metadata", "rank_metrics"]
+    assert kinds == ["alert", "trial_metadata", "rank_metrics"]
+    alert = {name: lines[0][name] for name in ("title", "description", "level")}
+    assert alert == {"title": "loss", "description": "is not a number", "level": "warn"}
 
 
 @pytest.mark.parametrize("is_raised", [True, False])

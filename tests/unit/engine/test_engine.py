@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages.experiment import PauseRequested
+from control_plane.actors.messages.experiment import PauseRequested, WebhooksChanged
 from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsRequested
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.engine import due_rows, mailbox
@@ -15,6 +15,7 @@ from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS
+from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
 from tests.changed_actors import change_actor_type
@@ -222,3 +223,13 @@ def test_post_message_folds_the_message(engine: Engine) -> None:
     engine.post_message(POOL, SlotsRequested(1, 1, 1, "1"), sender="audit#a")
     engine.post_message(POOL, SlotsRequested(2, 1, 1, "2"), sender="audit#a")
     assert engine.read_state(POOL).queued == 2
+
+
+def test_messages_to_many_actors_are_stored_without_an_advance() -> None:
+    table = MemoryTable()
+    engine = Engine(table, lambda: 1_000, UNHURRIED)
+    receivers = [f"experiment#{number}" for number in range(1, 251)]
+    engine.store_messages(receivers, WebhooksChanged(), sender="webhook#1")
+    for receiver in (receivers[0], receivers[-1]):
+        assert engine.has_mail(receiver)
+    engine.store_messages([], WebhooksChanged(), sender="webhook#1")

@@ -449,3 +449,34 @@ def test_later_message_is_no_dead_letter_while_an_earlier_message_waits(
     # Both messages are folded.
     assert engine.read_state(pool).queued == 2
     assert attempts(engine, pool) == []
+
+
+def test_due_events_are_returned_and_postponed(engine: Engine, clock: Clock) -> None:
+    key = Key("events#experiment#1", "0000000000000001")
+    later = Key("events#experiment#2", "0000000000000001")
+    engine.table.commit(
+        (
+            Put(key, 1, b"{}", Expect.ABSENT, NOW_MS),
+            Put(later, 1, b"{}", Expect.ABSENT, NOW_MS + 1),
+        )
+    )
+    counts = due_rows.process_due_rows(engine)
+    assert (counts.events, counts.expired) == (("events#experiment#1",), 0)
+    row = engine.table.get(key)
+    assert row is not None
+    assert (row.body, row.due_ms) == (b"{}", NOW_MS + due_index.HELD_MS)
+    assert due_rows.process_due_rows(engine).events == ()
+    clock.now_ms += due_index.HELD_MS
+    assert set(due_rows.process_due_rows(engine).events) == {key.partition, later.partition}
+
+
+def test_event_of_a_host_whose_clock_was_ahead_is_found(engine: Engine, clock: Clock) -> None:
+    key = Key("events#experiment#1", "0000000000000001")
+    due_ms = NOW_MS + 400 * 24 * 3_600_000
+    engine.table.commit((Put(key, 1, b"{}", Expect.ABSENT, due_ms),))
+    found: set[str] = set()
+    for _ in WORK_SHARDS:
+        # A pass searches one shard for later rows.
+        found.update(due_rows.process_due_rows(engine).events)
+        clock.now_ms += 60_000
+    assert found == {key.partition}

@@ -81,6 +81,7 @@ def test_document_paths_are_valid_in_firestore(partition: str, sort: str) -> Non
         (Key(jobs_partition("gpus"), "M"), "tick"),
         (Key(NOTICES, "i-1"), "tick"),
         (Key(SUGGESTION.partition, "7"), "tick"),
+        (Key("events#experiment#7", "0000000000000001"), "tick"),
         # An actor's head, an actor's timers, and a pool with a name that begins like mail.
         (Key(addresses.trial(7), HEAD), ""),
         (Key(addresses.trial(7), f"{TIMERS}1"), ""),

@@ -7,15 +7,21 @@ from typing import Any, cast
 
 import pytest
 
+from control_plane.actors.event_routes import EventType, Route
+from control_plane.actors.events import Event, event_row
 from control_plane.engine.engine import Engine
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
+from control_plane.webhooks.event_writes import event_put
+from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
+from control_plane.webhooks.signatures import new_secret
 from lambdas.aws.adapters import AwsAdapters
 from lambdas.builder import Cluster
 from lambdas.tick_steps import MINUTE_MS, Step, StepsFailed, TickSteps, run_steps
 from tests.engine_timing import UNHURRIED
 from tests.raw_server import http_answer, serve_raw
+from tests.unit.webhooks.receiver import run_receiver
 
 
 def steps_on(table: MemoryTable) -> TickSteps:
@@ -88,7 +94,7 @@ def test_steps_without_enough_time_are_skipped_and_named(
 
 def test_provisioning_runs_after_all_steps_without_cloud_calls() -> None:
     names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
-    assert names[-2:] == ["provisioning", "orphan cleanup"]
+    assert names[-3:] == ["provisioning", "orphan cleanup", "webhooks"]
     assert {"suggestions", "collection", "audit", "lost agents"} < set(names)
 
 
@@ -181,6 +187,71 @@ def test_new_rows_run_only_the_matching_steps() -> None:
     assert steps.row_steps(["jobs#gpus", "notices", "jobs#gpus"]) == [provisioning]
     assert steps.row_steps(["suggestions", "suggestions"]) == [suggestions]
     assert steps.row_steps(["notices", "suggestions"]) == [suggestions, provisioning]
+
+
+def record_deliveries(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the calls of the deliverer of later steps, as lists of partitions."""
+    calls: list[list[str]] = []
+
+    class Recorder:
+        def deliver(self, partitions: list[str]) -> None:
+            calls.append(list(partitions))
+
+    monkeypatch.setattr(Cluster, "deliverer", Recorder())
+    return calls
+
+
+def test_new_events_are_delivered_after_provisioning(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = record_deliveries(monkeypatch)
+    steps = steps_on(MemoryTable())
+    found = steps.row_steps(["events#experiment#1", "notices", "events#model#m"])
+    assert [step.name for step in found] == ["provisioning", "webhooks"]
+    assert steps.run_row_steps(["events#experiment#1"], enough)
+    assert calls == [["events#experiment#1"]]
+
+
+def test_tick_delivers_due_events_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = MemoryTable()
+    calls = record_deliveries(monkeypatch)
+    steps = {step.name: step for step in steps_on(table).minute_steps(lambda **counts: None)}
+    for due_ms in (0, 10**12):
+        key = Key(f"events#experiment#{due_ms}", "0000000000000001")
+        table.commit((Put(key, 1, b"{}", Expect.ABSENT, due_ms),))
+    run_steps([steps["mail recovery"], steps["webhooks"]], 0, enough)
+    assert calls == [["events#experiment#0"]]
+    # The event is due again later, because its delivery may fail.
+    run_steps([steps["mail recovery"], steps["webhooks"]], 0, enough)
+    assert len(calls) == 1
+
+
+def test_event_of_a_broken_receiver_is_retried_by_a_later_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, now_ms = MemoryTable(), 1_800_000_000_000
+    adapters = AwsAdapters()
+    monkeypatch.setattr(AwsAdapters, "cluster_id", "vision")
+    monkeypatch.setattr(AwsAdapters, "cluster_url", "https://api.example.com")
+    cluster = Cluster(adapters)
+    cluster.engine = Engine(table, lambda: now_ms, UNHURRIED)
+    monkeypatch.setattr(AwsAdapters, "clock", lambda self: now_ms)
+    steps = TickSteps(cluster)
+    body = json.dumps({"webhooks": {"allowed_private_hosts": ["127.0.0.1"]}}).encode()
+    table.commit((Put(SHARED_CONFIG, 1, body, Expect.ABSENT),))
+    with run_receiver(lambda number: 200 if number else 500) as receiver:
+        route = Route(1, "hook", ())
+        record = WebhookRecord(1, "hook", receiver.url, "json", new_secret(), "u", 1, route)
+        table.commit((Put(webhook_key(1), 1, encode_webhook(record), Expect.ABSENT),))
+        event = Event(EventType.TEST, "experiment#7", 1, "test")
+        table.commit((event_put(event_row(event, (1,), now_ms), now_ms),))
+        assert steps.run_row_steps(["events#experiment#7"], enough)
+        assert [request.status for request in receiver.requests] == [500]
+        for _ in range(3):
+            now_ms += MINUTE_MS
+            named = {step.name: step for step in steps.minute_steps(lambda **counts: None)}
+            run_steps([named["mail recovery"], named["webhooks"]], 0, enough)
+        assert [request.status for request in receiver.requests] == [500, 200]
+    assert receiver.accepted_payloads()[0]["link"] == "https://api.example.com/ui/#/experiments/7"
+    assert table.query("events#experiment#7", " ", "\x7f").rows == ()
 
 
 def test_suggest_function_is_invoked_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,15 @@ import pytest
 
 from control_plane.actors.messages.experiment import (
     CostCheckDue,
+    DeadlineNear,
     DurationEnded,
     SettingsChanged,
+    TrialAlerted,
     TrialMetered,
     TrialPlaced,
     TrialValidationReported,
     WaitEnded,
+    WebhooksChanged,
 )
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
@@ -299,6 +302,9 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (CostCheckDue(), "a check of its cost is due"),
         (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
         (DurationEnded(0), "the time of max_duration is over"),
+        (DeadlineNear(0), "the deadline is near"),
+        (WebhooksChanged(), "a webhook for metrics was created"),
+        (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),

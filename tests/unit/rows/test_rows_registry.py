@@ -13,6 +13,7 @@ from control_plane.rows import (
     pool_rows,
     trial_rows,
     user_rows,
+    webhook_rows,
 )
 from control_plane.rows.registry import (
     ROW_TYPES,
@@ -72,7 +73,12 @@ def test_names_and_keys_are_unique() -> None:
 
 def test_lists_row_types_by_effect() -> None:
     assert waking_row_types("advance") == (actor_rows.MAIL,)
-    waking_tick = {experiment_rows.SUGGESTION, pool_rows.JOB, fleet_rows.NOTICE}
+    waking_tick = {
+        experiment_rows.SUGGESTION,
+        pool_rows.JOB,
+        fleet_rows.NOTICE,
+        webhook_rows.EVENT,
+    }
     assert set(waking_row_types("tick")) == waking_tick
     passing = {
         actor_rows.DEAD_LETTER,
@@ -80,6 +86,7 @@ def test_lists_row_types_by_effect() -> None:
         pool_rows.JOB,
         fleet_rows.INSTANCE,
         fleet_rows.INTENT,
+        webhook_rows.EVENT,
     }
     assert set(passing_row_types()) == passing
 

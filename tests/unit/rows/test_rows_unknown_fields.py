@@ -10,6 +10,8 @@ import pytest
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TableTokens, token_digest, token_put
 from control_plane.actors import addresses, cost
+from control_plane.actors.event_routes import EventType, Route
+from control_plane.actors.events import Event, event_row
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.pins import Pin, add_pin, decode_pin, encode_pin
 from control_plane.actors.step import ObservedRow, StepContext
@@ -45,6 +47,11 @@ from control_plane.usecases.reports import (
 )
 from control_plane.usecases.templates import TemplateRecord, put_template
 from control_plane.usecases.tunnels import admit_agent, open_tunnel
+from control_plane.webhooks.deliverer import Deliverer
+from control_plane.webhooks.event_writes import event_put
+from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
+from control_plane.webhooks.sender import Outcome, Request
+from control_plane.webhooks.signatures import new_secret
 from detcloud.shared.tunnel.keys import make_key
 from provisioner.ledger import Ledger
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -303,6 +310,24 @@ def check_alarms(cluster: Cluster) -> None:
     AlarmWatch(cluster.services.engine, LogNotifier(), "c").check(Alarms(), 0)
 
 
+def event(cluster: Cluster) -> Case:
+    table = cluster.services.table
+    route = Route(1, "hook", ())
+    webhook = WebhookRecord(1, "hook", "https://a.example/", "json", new_secret(), "u", 1, route)
+    table.commit((Put(webhook_key(1), 1, encode_webhook(webhook), Expect.ABSENT),))
+    put = event_put(event_row(Event(EventType.TEST, "webhook#1", 1, "t"), (1,), NOW_MS), NOW_MS)
+    table.commit((put,))
+
+    class Refusing:
+        def send(self, request: Request) -> Outcome:
+            return Outcome(False, 500)
+
+    def rewrite() -> None:
+        Deliverer(table, lambda: NOW_MS, Refusing(), "c").deliver([put.key.partition])
+
+    return put.key, rewrite
+
+
 CASES: dict[str, Callable[[Cluster], Case]] = {
     "head": head,
     "part": part,
@@ -322,6 +347,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "instance": instance,
     "alarm": alarm,
     "hourly cost": hourly_cost,
+    "event": event,
 }
 # The code of a different family rewrites these rows, too.
 SAME_CODE = {

@@ -36,6 +36,8 @@ LISTS_BY_BEGINNING = {
     "there is no command ": "`detcloud command list --all`",
     "there is no notebook ": "`detcloud notebook list --all`",
     "there is no shell ": "`detcloud shell list --all`",
+    "there is no webhook ": "`detcloud webhook list`",
+    "there is no delivery ": "`detcloud webhook deliveries WEBHOOK`",
     "there is no template ": "`detcloud template list`",
     "job ": "`detcloud job list`",
     "encountered the following errors: job ": "`detcloud job list`",

@@ -20,6 +20,7 @@ NOUNS = {
     "slot": "inspect, enable and disable the agents' slots",
     "report": "write reports with charts for other users",
     "template": "store parts of configurations on the cluster",
+    "webhook": "announce events to other services",
     "token": "create and revoke access tokens",
     "user": "show your user and role",
     "config": "check experiment configurations",

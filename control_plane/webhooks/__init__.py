@@ -1,0 +1,1 @@
+"""Webhooks: the deliveries of events to receivers outside the cluster."""

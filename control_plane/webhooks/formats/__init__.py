@@ -1,0 +1,1 @@
+"""The formats of requests to receivers: a module for each format."""
