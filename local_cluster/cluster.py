@@ -52,8 +52,8 @@ def serve(
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    checks = cluster.check_alarms, embedded.mark.advance
-    tick_thread = TickThread(cluster.engine, cluster.collector, *checks)
+    calls = cluster.check_alarms, embedded.mark.advance, cluster.export_telemetry
+    tick_thread = TickThread(cluster.engine, cluster.collector, *calls)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 

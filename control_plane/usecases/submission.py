@@ -15,7 +15,14 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
-from control_plane.actors.records import JobKind, Retention, SnapshotSettings
+from control_plane.actors.records import (
+    JobKind,
+    Retention,
+    SnapshotSettings,
+    TraceSettings,
+    TrialSettings,
+)
+from control_plane.actors.spans import parse_traceparent
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import (
     check_config,
@@ -97,6 +104,8 @@ class Submission:
     """The id of the notebook or shell with whose files a notebook or shell starts. None: it starts
     with the model code.
     """
+    traceparent: str = ""
+    """The header `traceparent` of the request, or "" without the header."""
 
 
 class _Placement(NamedTuple):
@@ -153,6 +162,7 @@ def check_submission(
     settings = trial_settings(
         config, pools[0].name, services.now_ms(), kind, placement.limits, placement.snapshots
     )
+    settings = _with_trace(settings, submission.traceparent, services)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -199,6 +209,19 @@ def check_submission(
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
     return CheckedSubmission(config, message, (*placement.warnings, *warnings))
+
+
+def _with_trace(settings: TrialSettings, header: str, services: Services) -> TrialSettings:
+    """Return the settings with the trace context of the request's header.
+
+    An invalid header is ignored. Spans are only exported for a sampled trace, and by a cluster with
+    a collector.
+    """
+    parent = parse_traceparent(header)
+    if parent is None:
+        return settings
+    exports_spans = parent.is_sampled and services.exports_spans
+    return replace(settings, trace=TraceSettings(parent.encode(), exports_spans))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import urllib.parse
 import urllib.request
@@ -18,7 +17,7 @@ import pytest
 import yaml
 
 from detcloud.cli.monitoring.grafana_board import PANELS, Query
-from tests.emulators.server import free_port
+from tests.emulators.server import free_port, require_program
 from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
@@ -111,8 +110,7 @@ def start_prometheus(folder: Path, configuration: str) -> Iterator[Prometheus]:
 @pytest.fixture
 def laptop(tmp_path: Path) -> Iterator[Laptop]:
     """A cluster with an instance, a budget, and a trial that reports the use of GPUs."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed; it is in Debian's package prometheus")
+    require_program("prometheus", remedy="it is in Debian's package prometheus")
     with start_cluster(tmp_path, 1, POOLS) as laptop:
         model = tmp_path / "model"
         model.mkdir()

@@ -1,7 +1,6 @@
 """The text formats of the metrics, and the tokens that read the metrics."""
 
 import json
-import shutil
 import subprocess
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from control_plane.monitoring.exposition import render_metrics
 from control_plane.monitoring.families import FAMILIES, INFO, Sample
 from control_plane.rows import user_rows
 from control_plane.state.table import Key
+from tests.emulators.server import require_program
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -72,9 +72,7 @@ def test_values_of_labels_are_escaped() -> None:
 
 
 def test_promtool_accepts_the_metrics(cluster: Cluster) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed; it is in Debian's package prometheus")
+    promtool = require_program("promtool", remedy="it is in Debian's package prometheus")
     cluster.create(CONFIG)
     Agent(cluster)
     checked = subprocess.run(
