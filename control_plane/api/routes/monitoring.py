@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import Header, Response
-from fastapi.responses import PlainTextResponse
 
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.dependencies import ServicesParameter
@@ -14,7 +13,7 @@ router = guarded_router("monitoring")
 ACCEPT_CHARACTERS_MAX = 1_000
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=Response)
 @require_role(*USER_ROLES, Role.METRICS)
 def read_metrics(
     services: ServicesParameter,
