@@ -16,7 +16,6 @@ from control_plane.actors.pool.state import (
     parse_allocation,
     settings_of,
 )
-from control_plane.alarms.observations import WAITING_JOBS_MAX
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, decode_head
 from control_plane.engine.read_only import ActorParts, read_only_context
@@ -25,6 +24,9 @@ from control_plane.queries.job_counts import JobCounts
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, Row
 
+WAITING_JOBS_MAX = 10
+"""The most waiting jobs of a pool whose first requests are read. Jobs with low numbers come first.
+"""
 _READS_MAX = 5
 
 

@@ -1,6 +1,7 @@
 """The metrics of a cluster, as a monitoring system reads them."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,7 +22,7 @@ from control_plane.monitoring.cluster_metrics import (
     ClusterMetrics,
 )
 from control_plane.monitoring.families import FAMILIES
-from control_plane.state.table import Key, Page, StateTable
+from control_plane.state.table import Key, Page, StateTable, Unavailable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
 from tests.unit.api.exchange import call
@@ -316,3 +317,36 @@ def test_pool_that_changes_during_the_read_is_read_again(cluster: Cluster) -> No
     engine.table = before
     activity = found["default"]
     assert (activity.state.agents, activity.agents["enabled"]) == (1, 1)
+
+
+def test_unavailable_table_answers_a_scrape_with_503(cluster: Cluster) -> None:
+    class BrokenTable(RecordedTable):
+        """A table whose queries fail."""
+
+        def query(
+            self,
+            partition: str,
+            first: str,
+            last: str,
+            *,
+            limit: int = 1000,
+            descending: bool = False,
+        ) -> Page:
+            raise Unavailable("throttled")
+
+    before = cluster.services.engine.table
+    cluster.services.engine.table = BrokenTable(before)
+    answer = scrape(cluster)
+    cluster.services.engine.table = before
+    assert (answer.status, answer.code) == (503, "unavailable")
+    # A later scrape reads again.
+    assert scrape(cluster).status == 200
+
+
+def test_concurrent_scrapes_read_once(cluster: Cluster) -> None:
+    reader = ClusterMetrics()
+    with recorded_table(cluster) as table, ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: reader.read(cluster.services), range(8)))
+    assert all(answer is answers[0] for answer in answers)
+    # The rows of pools are among the queries of a single reading.
+    assert table.calls["query"] <= 12
