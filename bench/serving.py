@@ -47,6 +47,7 @@ def main() -> int:
         cluster.cluster.collector,
         cluster.cluster.check_alarms,
         cluster.mark.advance,
+        cluster.cluster.export_telemetry,
     )
     url = f"http://{HOST}:{listener.getsockname()[1]}"
 

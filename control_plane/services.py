@@ -71,6 +71,8 @@ class Services:
     """Whether a separate process computes suggestions. Otherwise this process must have the
     packages for suggestions.
     """
+    exports_spans: bool = False
+    """Whether a tick exports the spans of traced runs to a collector."""
     endpoints: EndpointRule = allow_any
     """Decides which of the users' checkpoint stores the cluster may call."""
     find_verifier: Callable[[str], IdentityVerifier | None] = lambda provider_type: None

@@ -153,6 +153,16 @@ class Adapters(ABC):
         return LogNotifier()
 
     @property
+    def has_collector(self) -> bool:
+        """Whether the process has the address of an OpenTelemetry collector.
+
+        The standard variable OTEL_EXPORTER_OTLP_ENDPOINT has the address.
+        """
+        from control_plane.telemetry.endpoint import has_collector
+
+        return has_collector()
+
+    @property
     def runbook_url(self) -> str:
         """The URL of the team's copy of the runbook. "", the default, without a copy."""
         return ""

@@ -186,6 +186,16 @@ class Cluster:
 
         self.alarm_watch.check(alarm_settings(self.engine.table), late_ms)
 
+    def export_telemetry(self) -> None:
+        """Export spans and metrics if the host has a collector.
+
+        Raises TableError, and RequestError if a pool changes too fast to be read.
+        """
+        if self.adapters.has_collector:
+            from control_plane.telemetry.exports import export_telemetry
+
+            export_telemetry(self.services)
+
     @cached_property
     def deliverer(self) -> Deliverer:
         """The deliverer, which sends events to the receivers of webhooks.
@@ -234,6 +244,7 @@ class Cluster:
             providers=adapters.provider_types,
             provider_remedy=adapters.provider_remedy,
             suggests=adapters.has_suggest_function,
+            exports_spans=adapters.has_collector,
             endpoints=self.endpoints,
         )
 

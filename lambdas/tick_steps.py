@@ -63,6 +63,7 @@ class TickSteps:
         The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
         start the functions for suggestions and deletions, audit pools, delete the records of lost
         agents, sum up usage, check alarms, provision, terminate orphans, and deliver due events.
+        With a collector, the last step exports telemetry.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
@@ -101,6 +102,7 @@ class TickSteps:
             Step("orphan cleanup", terminate_orphans),
             # Receivers are slower than clouds.
             Step("webhooks", lambda: self._deliver_events(events)),
+            *self._telemetry_steps(),
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
@@ -145,6 +147,12 @@ class TickSteps:
             done = _run_due_steps([self.provisioning], clock(), left_ms)
             done.refuse_failures()
         return not done.again_ms and not done.unbegun
+
+    def _telemetry_steps(self) -> list[Step]:
+        """Return the step that exports telemetry, or no step without a collector."""
+        cluster = self._cluster
+        has_collector = cluster.adapters.has_collector
+        return [Step("telemetry", cluster.export_telemetry)] if has_collector else []
 
     def _reconcile_pools(self) -> int:
         """Run a provisioner pass over all pools.

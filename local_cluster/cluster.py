@@ -11,7 +11,7 @@ from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
 from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
-from local_cluster.embedded_cluster import build_embedded_cluster, own_agent_name
+from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
 from local_cluster.home import HomeFolder
 from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
 from local_cluster.provisioning_thread import ProvisioningThread
@@ -52,8 +52,7 @@ def serve(
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    checks = cluster.check_alarms, embedded.mark.advance, embedded.delivery_thread.wake
-    tick_thread = TickThread(cluster.engine, cluster.collector, *checks)
+    tick_thread = _build_tick_thread(embedded)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 
@@ -91,6 +90,13 @@ def serve(
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()
+
+
+def _build_tick_thread(embedded: EmbeddedCluster) -> TickThread:
+    """Build the thread of the periodic maintenance. The thread is not started."""
+    cluster = embedded.cluster
+    calls = cluster.check_alarms, embedded.mark.advance, cluster.export_telemetry
+    return TickThread(cluster.engine, cluster.collector, *calls, embedded.delivery_thread.wake)
 
 
 def _open_recorded_listener(home: HomeFolder, port: int | None) -> socket.socket:

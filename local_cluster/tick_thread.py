@@ -23,6 +23,7 @@ TICKS_PER_FORGETTING = 1200
 TICKS_PER_ALARMS = 300
 TICKS_PER_MARK = 60
 TICKS_PER_SUMS = 3600
+TICKS_PER_EXPORT = 10
 # Limits the delay of the next pass over the leases, which is due every few seconds.
 REDRIVE_BUDGET_MS = 3_000
 
@@ -36,6 +37,7 @@ class TickThread:
     - Every 30 s: audit the pools. Every five minutes: check the alarms, which are logged. Every 20
       minutes: delete the records of agents that were lost more than a day ago.
     - Every hour: store the daily sums of usage.
+    - Every 10 s: export spans and metrics, if a collector exists.
 
     An error is logged and skips the rest of the tick.
 
@@ -44,6 +46,7 @@ class TickThread:
             waited.
         advance_mark: called every minute to advance the mark of the state (`StateMark`), a number
             by which a later server detects an older copy of the state.
+        export_telemetry: called every 10 s to export spans and metrics, if a collector exists.
         deliver_events: called with the partitions of due events, which webhooks announce.
     """
 
@@ -53,9 +56,11 @@ class TickThread:
         collector: Collector,
         check_alarms: Callable[[int], None],
         advance_mark: Callable[[], None],
+        export_telemetry: Callable[[], None],
         deliver_events: Callable[[Sequence[str]], None] = lambda partitions: None,
     ) -> None:
         self._deliver_events = deliver_events
+        self._export_telemetry = export_telemetry
         self._check_alarms = check_alarms
         self._advance_mark = advance_mark
         self._maintenance = Maintenance(engine)
@@ -108,3 +113,6 @@ class TickThread:
         if ticks % TICKS_PER_MARK == 0:
             self._advance_mark()
         self._collector.collect()
+        # A collector may be slow, so the export is last.
+        if ticks % TICKS_PER_EXPORT == 0:
+            self._export_telemetry()

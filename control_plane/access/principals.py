@@ -13,6 +13,8 @@ class Role(StrEnum):
     """An agent, for the routes of that agent."""
     JOIN = "join"
     """The holder of a join token, which may enrol agents."""
+    METRICS = "metrics"
+    """A monitoring system, which may only read the metrics of the cluster."""
 
 
 USER_ROLES = (Role.USER, Role.ADMIN)
@@ -35,3 +37,22 @@ class Principal:
     """The digests of the revocable tokens that led to this token: each one created the next, and
     the last one created this token. The token is invalid if any of these tokens was revoked.
     """
+    stored_role: str = ""
+    """The role in a stored row, if `role` is a stand-in for the role. "" outside stored rows."""
+
+
+def stand_in_of(role: Role) -> tuple[Role, str]:
+    """Return the values of `role` and `stored_role` in the stored row of a token with a role.
+
+    Older releases cannot decode METRICS, and would fail to list any tokens. Such a token is stored
+    as the token of an agent without an id. Older releases refuse this agent on each agent's route.
+    """
+    return (Role.AGENT, role.value) if role is Role.METRICS else (role, "")
+
+
+def role_of_row(role: Role, stored_role: str) -> Role:
+    """Return the role of a token from the values of the stored row.
+
+    Return the stand-in for a role of a newer release, so that lists of tokens do not fail.
+    """
+    return Role.METRICS if stored_role == Role.METRICS else role

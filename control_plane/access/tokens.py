@@ -8,9 +8,10 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
-from control_plane.access.principals import Principal, Role
+from control_plane.access.principals import Principal, Role, role_of_row, stand_in_of
 from control_plane.errors import Code, RequestError
 from control_plane.rows import agent_rows, user_rows
 from control_plane.rows.json_codec import JsonCodec
@@ -28,7 +29,12 @@ from detcloud.shared.tokens import mint_token
 
 _TOKENS = user_rows.TOKEN.partition
 _HOLDERS = agent_rows.TOKEN_HOLDER.partition
-_CODEC = JsonCodec(user_rows.TOKEN, Principal, {"role": Role, "makers": tuple})
+_CODEC = JsonCodec(
+    user_rows.TOKEN,
+    Principal,
+    {"role": Role, "makers": tuple},
+    omitted=frozenset({"stored_role"}),
+)
 _ISSUE_TRIES_MAX = 20
 
 
@@ -90,7 +96,9 @@ class TableTokens:
         row = self._table.get(Key(_TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)
-        principal = _CODEC.decode(row.body)
+        stored = _CODEC.decode(row.body)
+        role = role_of_row(stored.role, stored.stored_role)
+        principal = replace(stored, role=role, stored_role="")
         expires_ms = principal.expires_ms
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
@@ -155,4 +163,6 @@ def token_put(digest: str, principal: Principal) -> Put:
     """Build the Put that makes a token valid for `principal`. It conflicts with an existing
     digest.
     """
-    return Put(Key(_TOKENS, digest), 1, _CODEC.encode(principal), Expect.ABSENT)
+    role, stored_role = stand_in_of(principal.role)
+    body = _CODEC.encode(replace(principal, role=role, stored_role=stored_role))
+    return Put(Key(_TOKENS, digest), 1, body, Expect.ABSENT)

@@ -76,6 +76,16 @@ class SnapshotSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """The trace of an experiment's submission."""
+
+    traceparent: str
+    """The trace context of the submission, in the form of W3C Trace Context."""
+    exports_spans: bool = False
+    """Whether the cluster exports spans of the trials' runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSettings:
     """The settings of an experiment that all trials share."""
 
@@ -126,6 +136,8 @@ class TrialSettings:
     snapshots: SnapshotSettings | None = None
     """How the files of a notebook's or shell's folder are kept. None: they are lost with the run.
     """
+    trace: TraceSettings | None = None
+    """The trace that the runs continue. None: the submission had no trace context."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.records import CheckpointRef
+from control_plane.actors.spans import traceparent_of_run
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder
 from control_plane.checkpoint_stores.trial_storage import storage_fields
@@ -44,7 +45,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "hparams": dict(trial.hparams),
             "config": config.trial_values(),
             # Secrets in `config` are masked, because user code may print the configuration.
-            "environment_variables": config.environment.environment_variables.reveal(),
+            "environment_variables": _environment_variables(config, trial),
             "registry_auth": _registry_auth(config),
             "packages": config.environment.declared_packages(),
             "owner": experiment.owner,
@@ -64,7 +65,8 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "metric": experiment.metric,
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
-            "replaces_run": trial.replacement is not None,
+            # The first step of a traced run ends a span.
+            "replaces_run": trial.replacement is not None or _exports_spans(trial),
             **({"runs_once": True} if trial.settings.runs_once else {}),
             **_limit_fields(trial, experiment.ends_ms),
             **_snapshot_fields(definition, trial),
@@ -85,6 +87,24 @@ def parse_stored_config(definition: Definition) -> ExperimentConfig:
 def _parse_config(text: str) -> ExperimentConfig:
     """Parse a stored configuration, with a cache. Raises ValueError or KeyError."""
     return ExperimentConfig.from_json(text.encode())
+
+
+def _environment_variables(config: ExperimentConfig, trial: TrialState) -> dict[str, list[str]]:
+    """Return the variables by kind of device, secrets included.
+
+    The variables of a traced trial begin with TRACEPARENT, so that the configuration may replace
+    the variable.
+    """
+    variables, trace = config.environment.environment_variables.reveal(), trial.settings.trace
+    if trace is None:
+        return variables
+    parent = traceparent_of_run(trace.traceparent, trial.trial_id, trial.epoch)
+    return {device: [f"TRACEPARENT={parent}", *others] for device, others in variables.items()}
+
+
+def _exports_spans(trial: TrialState) -> bool:
+    """Return whether the cluster exports the spans of the trial's runs."""
+    return trial.settings.trace is not None and trial.settings.trace.exports_spans
 
 
 def _entrypoint(config: ExperimentConfig) -> str | list[str]:

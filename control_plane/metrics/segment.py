@@ -135,8 +135,10 @@ def decode_summary(body: bytes) -> Summary | None:
 def _decode_prefix(body: bytes) -> tuple[int, int, int]:
     """Return the version, the number of reports and the bytes of the summary.
 
-    Raises ValueError for an unknown version.
+    Raises ValueError for an unknown version and for a body that is too short.
     """
+    if len(body) < _PREFIX.size:
+        raise ValueError(f"a segment of {len(body)} bytes is damaged")
     version, reports, size = _PREFIX.unpack_from(body)
     if version not in _VERSIONS:
         raise ValueError(

@@ -8,7 +8,10 @@ AGENT = RowType(
     meaning="The pool of an agent.",
     body="the name of the pool",
     writers=("actors.agent.actor",),
-    readers=("queries.agent",),
+    readers=(
+        "queries.agent",
+        "monitoring.cluster_metrics",
+    ),
 )
 SESSION = RowType(
     name="session",

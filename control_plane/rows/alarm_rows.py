@@ -8,7 +8,11 @@ ALARM = RowType(
     meaning="An alarm whose condition is true, or whose end was not notified yet.",
     record="control_plane.alarms.records:AlarmRow",
     writers=("alarms.watch",),
-    readers=("alarms.watch", "queries.alarm"),
+    readers=(
+        "alarms.watch",
+        "queries.alarm",
+        "monitoring.cluster_metrics",
+    ),
     is_mutable=True,
 )
 HOURLY_COST = RowType(

@@ -17,7 +17,12 @@ LISTING = RowType(
     record="control_plane.actors.experiment.listing:ListingRow",
     body="JSON; rows of the first releases are two lines, the state and the user",
     writers=("actors.experiment.listing", "actors.experiment.deletion"),
-    readers=("queries.experiment_list", "queries.projects", "restoration.restart"),
+    readers=(
+        "queries.experiment_list",
+        "queries.projects",
+        "restoration.restart",
+        "monitoring.cluster_metrics",
+    ),
 )
 VALUES = RowType(
     name="values",
@@ -125,6 +130,7 @@ COUNTER = RowType(
         "usecases.user_tokens",
         "usecases.reports",
         "usecases.webhooks",
+        "monitoring.cluster_metrics",
     ),
 )
 

@@ -73,7 +73,10 @@ BILL = RowType(
     meaning="The cost of ended instances on each day of a month.",
     body="JSON: micro-dollars by ISO date",
     writers=("provisioner.ledger",),
-    readers=("fleet.bills",),
+    readers=(
+        "fleet.bills",
+        "monitoring.cluster_metrics",
+    ),
 )
 USAGE_DAY = RowType(
     name="usage of a day",

@@ -31,6 +31,7 @@ JOB = RowType(
         "queries.pool",
         "usecases.job_changes",
         "usecases.likely_image",
+        "monitoring.cluster_metrics",
     ),
     wakes=("tick",),
     is_passing=True,

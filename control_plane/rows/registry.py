@@ -8,6 +8,7 @@ from control_plane.rows import (
     experiment_rows,
     fleet_rows,
     pool_rows,
+    telemetry_rows,
     trial_rows,
     user_rows,
     webhook_rows,
@@ -25,6 +26,7 @@ SUBJECTS = {
     "Webhooks": webhook_rows.ROW_TYPES,
     "The cluster": cluster_rows.ROW_TYPES,
     "Alarms": alarm_rows.ROW_TYPES,
+    "Traces": telemetry_rows.ROW_TYPES,
 }
 """The row types by subject, in the order of docs/state.md."""
 

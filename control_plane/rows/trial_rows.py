@@ -70,7 +70,10 @@ METRICS = RowType(
     meaning="Consecutive metric reports of one group by one writer.",
     body="columns (metrics/segment.py); a full row has the digest of an object",
     writers=("agents.metric_rows",),
-    readers=("agents.metric_rows",),
+    readers=(
+        "agents.metric_rows",
+        "monitoring.gpu_use",
+    ),
 )
 RANK_METRICS = RowType(
     name="metrics of a rank",

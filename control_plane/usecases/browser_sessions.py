@@ -18,7 +18,12 @@ from control_plane.usecases.user_tokens import extend_makers
 from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
 CODES = user_rows.SIGN_IN_CODE.partition
-_CODEC = JsonCodec(user_rows.SIGN_IN_CODE, Principal, {"role": Role, "makers": tuple})
+_CODEC = JsonCodec(
+    user_rows.SIGN_IN_CODE,
+    Principal,
+    {"role": Role, "makers": tuple},
+    omitted=frozenset({"stored_role"}),
+)
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
 CROSS_ORIGIN_SESSION_MS = 12 * 3600 * 1000

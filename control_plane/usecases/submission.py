@@ -15,7 +15,14 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
-from control_plane.actors.records import JobKind, Retention, SnapshotSettings
+from control_plane.actors.records import (
+    JobKind,
+    Retention,
+    SnapshotSettings,
+    TraceSettings,
+    TrialSettings,
+)
+from control_plane.actors.spans import parse_traceparent
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import (
     check_config,
@@ -98,6 +105,8 @@ class Submission:
     """The id of the notebook or shell with whose files a notebook or shell starts. None: it starts
     with the model code.
     """
+    traceparent: str = ""
+    """The header `traceparent` of the request, or "" without the header."""
 
 
 class _Placement(NamedTuple):
@@ -153,16 +162,14 @@ def check_submission(
     settings = trial_settings(
         config, pools[0].name, services.now_ms(), kind, placement.limits, placement.snapshots
     )
+    settings = _with_trace(settings, submission.traceparent, services)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
     if submission.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
-    _check_groups(config)
-    check_storage(services, config)
-    _check_pools(services, pools, config, kind)
-    check_reachable(services, pools, kind)
+    _check_parts(services, config, pools, kind)
     _check_model_code(services, code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -201,6 +208,19 @@ def check_submission(
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
     return CheckedSubmission(config, message, (*placement.warnings, *warnings))
+
+
+def _with_trace(settings: TrialSettings, header: str, services: Services) -> TrialSettings:
+    """Return the settings with the trace context of the request's header.
+
+    An invalid header is ignored. Spans are only exported for a sampled trace, and by a cluster with
+    a collector.
+    """
+    parent = parse_traceparent(header)
+    if parent is None:
+        return settings
+    exports_spans = parent.is_sampled and services.exports_spans
+    return replace(settings, trace=TraceSettings(parent.encode(), exports_spans))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
@@ -392,6 +412,20 @@ def _find_template(
         f"template {name} belongs to {record.user}, and its secrets were left out: {text}. Set them"
         " yourself if the experiment needs them",
     )
+
+
+def _check_parts(
+    services: Services, config: ExperimentConfig, pools: Sequence[Destination], kind: JobKind
+) -> None:
+    """Check the groups of the search, the checkpoint store, and that the pools can run the job.
+
+    Raises:
+        RequestError: invalid, for the first part that is invalid.
+    """
+    _check_groups(config)
+    check_storage(services, config)
+    _check_pools(services, pools, config, kind)
+    check_reachable(services, pools, kind)
 
 
 def _check_pools(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.ownership import OwnedObject
-from control_plane.access.principals import Principal, Role
+from control_plane.access.principals import Principal, Role, role_of_row, stand_in_of
 from control_plane.access.tokens import TokenStore, find_revoked, token_digest, token_put
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
@@ -66,9 +66,16 @@ class TokenRecord:
 
     Revoking any of them also ends this token.
     """
+    stored_role: str = ""
+    """The role in a stored row, if `role` is a stand-in for the role. "" outside stored rows."""
 
 
-_CODEC = JsonCodec(user_rows.TOKEN_ENTRY, TokenRecord, {"role": Role, "makers": tuple})
+_CODEC = JsonCodec(
+    user_rows.TOKEN_ENTRY,
+    TokenRecord,
+    {"role": Role, "makers": tuple},
+    omitted=frozenset({"stored_role"}),
+)
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,19 @@ def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...
 
 def decode_record(body: bytes) -> TokenRecord:
     """Decode the body of a token's row. Ignore fields of newer versions."""
-    return _CODEC.decode(body)
+    stored = _CODEC.decode(body)
+    return replace(stored, role=role_of_row(stored.role, stored.stored_role), stored_role="")
+
+
+def encode_record(record: TokenRecord, before: bytes | None = None) -> bytes:
+    """Encode the record of a token as the body of a row.
+
+    Args:
+        record: the record.
+        before: the body of the row that is replaced, with fields of newer versions to keep.
+    """
+    role, stored_role = stand_in_of(record.role)
+    return _CODEC.encode(replace(record, role=role, stored_role=stored_role), before)
 
 
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
@@ -242,7 +261,7 @@ def create_token(
             table.commit(
                 (
                     Put(_COUNTER, revision + 1, next_number, revision or Expect.ABSENT),
-                    Put(_record_key(number), 1, _CODEC.encode(record), Expect.ABSENT),
+                    Put(_record_key(number), 1, encode_record(record), Expect.ABSENT),
                     token_put(record.digest, principal),
                     *guards,
                     *extra_writes(asdict(minted)),
@@ -330,7 +349,7 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
             raise _missing_error(token_id)
         record = decode_record(row.body)
         record = record if record.revoked_by is not None else replace(record, revoked_by=by)
-        body = _CODEC.encode(record, row.body)
+        body = encode_record(record, row.body)
         return token_id, (
             Put(row.key, row.revision + 1, body, row.revision),
             Delete(Key(user_rows.TOKEN.partition, record.digest), Expect.ANYTHING),

@@ -47,6 +47,9 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws:budgets/budget:Budget": (
         "budgets: ListTagsForResource ModifyBudget TagResource UntagResource ViewBudget",
     ),
+    "aws:cloudwatch/dashboard:Dashboard": (
+        "cloudwatch: DeleteDashboards GetDashboard PutDashboard",
+    ),
     "aws:cloudwatch/eventRule:EventRule": (
         "events: DeleteRule DescribeRule ListTagsForResource PutRule TagResource UntagResource",
     ),
@@ -261,6 +264,10 @@ _ABOUT_NOTHING: Final = (
 )
 # Actions that only the setting `copies` needs.
 _OF_COPIES: Final = frozenset({"s3:PutReplicationConfiguration"})
+# Actions that only the setting `dashboard` needs.
+_OF_DASHBOARD: Final = frozenset(
+    {"cloudwatch:DeleteDashboards", "cloudwatch:GetDashboard", "cloudwatch:PutDashboard"}
+)
 # Actions with their own statements.
 _SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
 _CREATORS: Final = ("Create", "Allocate", "Authorize")
@@ -301,6 +308,7 @@ def deployer_policy(settings: Settings) -> Document:
     services: dict[str, list[str]] = {}
     anywhere, about_nothing = [], frozenset(split_actions(_ABOUT_NOTHING))
     left_out = _SPECIAL if settings.copies else _SPECIAL | _OF_COPIES
+    left_out = left_out if settings.dashboard else left_out | _OF_DASHBOARD
     for action in sorted(actions_needed() - left_out):
         service, _, name = action.partition(":")
         if action in about_nothing or (service == "ec2" and name.startswith("Describe")):
@@ -386,7 +394,10 @@ def _places(settings: Settings) -> Mapping[str, list[str]]:
         # AWS chooses the ids of APIs, so a policy cannot select APIs by name.
         "apigateway": [f"{gateway}/{word}" for word in ("apis*", "domainnames*", "tags/*")],
         "budgets": [f"arn:aws:budgets::{account}:budget/{name}-*"],
-        "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
+        "cloudwatch": [
+            f"arn:aws:cloudwatch:{own}:alarm:{name}-*",
+            *([names.dashboard_arn] if settings.dashboard else []),
+        ],
         "dynamodb": [names.table_arn],
         # The cluster, the definitions of tasks, and the tasks.
         "ecs": [f"arn:aws:ecs:{own}:*/{name}-relay*"],

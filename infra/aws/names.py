@@ -98,6 +98,15 @@ class Names:
         """The ARN of the queue for events that functions failed to process."""
         return self._regional_arn("sqs", self.part("dead_letters"))
 
+    def alarm_arn(self, name: str) -> str:
+        """Return the ARN of the alarm `name`, which AWS evaluates."""
+        return self._regional_arn("cloudwatch", f"alarm:{self.part(name)}")
+
+    @property
+    def dashboard_arn(self) -> str:
+        """The ARN of the dashboard, which belongs to no region."""
+        return f"arn:aws:cloudwatch::{self.account}:dashboard/{self.cluster}"
+
     @property
     def alarms_arn(self) -> str:
         """The ARN of the topic for notifications of alarms."""

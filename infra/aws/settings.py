@@ -98,6 +98,8 @@ class Settings:
 
     If empty, alarms link to the cluster's page, or name the command that prints the page.
     """
+    dashboard: bool = False
+    """Whether the stack has a CloudWatch dashboard."""
     monthly_budget: int = 0
     """The budget in dollars for the team's tagged resources; 0 for no budget."""
     kms_key: str = ""
@@ -395,6 +397,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "tickConcurrency": _parse_concurrency,
     "alarmEmail": _parse_email,
     "runbookUrl": _text_parser(RUNBOOK_URL, RUNBOOK_URL_EXPECTED),
+    "dashboard": _parse_bool,
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
     "machineProxy": machine_network.parse_machine_proxy,

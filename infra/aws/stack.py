@@ -8,6 +8,7 @@ import pulumi
 from control_plane.config.pools import check_cluster
 from infra.aws.alarms import make_alarms, make_dead_letters
 from infra.aws.copies import make_copies
+from infra.aws.dashboard import make_dashboard
 from infra.aws.events import connect_events
 from infra.aws.front import make_front
 from infra.aws.functions import describe_deployment, make_aliases, make_functions
@@ -84,6 +85,8 @@ class TeamStack(pulumi.ComponentResource):
         connect_events(scope, aliases, roles, table, dead_letters)
         make_copies(scope, buckets, versionings, dead_letters)
         topic = make_alarms(scope, dead_letters, functions, table, api)
+        if settings.dashboard:
+            make_dashboard(scope, table, api, dead_letters)
         self.outputs = {
             "url": url,
             "cluster": scope.names.cluster,

@@ -91,6 +91,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         # For alarms with a condition on log lines.
         f"logging.notificationRules: {_CRUD} list",
     ),
+    "gcp:monitoring/dashboard:Dashboard": (f"monitoring.dashboards: {_CRUD}",),
     "gcp:monitoring/notificationChannel:NotificationChannel": (
         f"monitoring.notificationChannels: {_CRUD}",
     ),

@@ -204,6 +204,8 @@ class Settings(BaseModel):
 
     If empty, alarms link to the cluster's page, or name the command that prints the page.
     """
+    dashboard: StrictBool = Field(default=False, description="true or false")
+    """Whether the stack has a dashboard in Cloud Monitoring."""
     monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a whole number from 1 to 10000000"
     )

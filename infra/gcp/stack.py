@@ -10,6 +10,7 @@ from control_plane.gcp.pool_provider import GcpProvider
 from infra.gcp.accounts import Accounts, Places, give_roles, make_accounts
 from infra.gcp.alarms import make_alarms
 from infra.gcp.copies import make_copy_buckets, start_copies
+from infra.gcp.dashboard import make_dashboard
 from infra.gcp.events import connect_events
 from infra.gcp.functions import describe_deployment, make_functions
 from infra.gcp.image import ImageBuilder, make_image, make_repository
@@ -93,6 +94,8 @@ class TeamStack(pulumi.ComponentResource):
         connect_events(scope, accounts, functions, database)
         start_copies(scope, accounts, functions["tick"], buckets, copied)
         make_alarms(scope)
+        if settings.dashboard:
+            make_dashboard(scope)
         self.outputs = {
             "url": names.url("api"),
             "cluster": names.cluster,

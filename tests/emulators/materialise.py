@@ -389,6 +389,11 @@ def _alarm(on: EmulatorMaker, inputs: Inputs) -> Made:
     return inputs["name"], {}
 
 
+def _dashboard(on: EmulatorMaker, inputs: Inputs) -> Made:
+    on.call("cloudwatch", "put_dashboard", capitalize_names(inputs))
+    return inputs["dashboardName"], {}
+
+
 def _query(query: Inputs) -> Inputs:
     if metric := dict(query.pop("metric", {})):
         fields = {key: metric.pop(key) for key in ("stat", "period")}
@@ -412,6 +417,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:apigatewayv2/integration:Integration": _of_api("create_integration", "IntegrationId"),
     "aws:apigatewayv2/route:Route": _of_api("create_route", "RouteId"),
     "aws:apigatewayv2/stage:Stage": _stage,
+    "aws:cloudwatch/dashboard:Dashboard": _dashboard,
     "aws:cloudwatch/eventRule:EventRule": _rule,
     "aws:cloudwatch/eventTarget:EventTarget": _target,
     "aws:cloudwatch/logGroup:LogGroup": _log_group,

@@ -21,6 +21,7 @@ PLAYED = (
     "commands.md",
     "data.md",
     "job-queue.md",
+    "monitoring.md",
     "quickstart.md",
     "resource-pools.md",
     "simulate.md",

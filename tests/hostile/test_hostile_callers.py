@@ -43,6 +43,7 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
+METRICS = {("get", f"{V1}/metrics")}
 ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$")
 CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration)")
 MISSING = {"uuid": "0" * 8, "sha256": "0" * 64, "agent_id": "nobody", "name": "nothing"}
@@ -68,6 +69,8 @@ def is_for(route: Route, role: Role) -> bool:
         return role is Role.AGENT
     if ADMINS.search(route[1]) or (route[0] != "get" and CHANGED_BY_ADMINS.match(route[1])):
         return role is Role.ADMIN
+    if route in METRICS and role is Role.METRICS:
+        return True
     return role in (Role.USER, Role.ADMIN) or (route in BOTH and role is Role.AGENT)
 
 

@@ -32,5 +32,6 @@ def team_config(folder: Path) -> dict[str, str]:
         "detcloud:suggestArchive": str(archive),
         "detcloud:adminSha256": "a" * 64,
         "detcloud:alarmEmail": "vision@example.com",
+        "detcloud:dashboard": "true",
         "detcloud:protect": "false",
     }

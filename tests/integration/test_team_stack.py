@@ -92,6 +92,21 @@ def test_topic_of_the_stack_delivers_alarms(aws: Ministack, outputs: dict[str, A
     assert json.loads(message["Body"])["Subject"] == "detcloud-vision: alarm lag raised"
 
 
+def test_dashboard_names_resources_of_the_stack(aws: Ministack, outputs: dict[str, Any]) -> None:
+    cloudwatch = aws.client("cloudwatch")
+    body = json.loads(cloudwatch.get_dashboard(DashboardName="detcloud-vision")["DashboardBody"])
+    widgets = [widget["properties"] for widget in body["widgets"]]
+    dimensions = {metric[-2] for widget in widgets for metric in widget.get("metrics", ())}
+    [api_id] = [
+        item["ApiId"]
+        for item in aws.client("apigatewayv2").get_apis()["Items"]
+        if item["Name"] == "detcloud-vision"
+    ]
+    assert {outputs["table"], api_id, "detcloud-vision-dead-letters"} <= dimensions
+    alarms = cloudwatch.describe_alarms(AlarmNamePrefix="detcloud-vision-")["MetricAlarms"]
+    assert set(widgets[0]["alarms"]) == {alarm["AlarmArn"] for alarm in alarms}
+
+
 def test_configuration_is_stored_at_the_place_that_functions_read(
     aws: Ministack, outputs: dict[str, Any]
 ) -> None:

@@ -18,6 +18,7 @@ from control_plane.actors.job_row import decode_job
 from control_plane.actors.metadata_edits import decode_edit
 from control_plane.actors.pins import decode_pin
 from control_plane.actors.replacement import decode_replacement
+from control_plane.actors.spans import decode_spans
 from control_plane.adapters import lazy_adapter
 from control_plane.agents.leases import Lease, LossDetection
 from control_plane.agents.sessions import decode_session
@@ -86,6 +87,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "edit of checkpoint metadata": lambda row: decode_edit(row.body),
     "job": lambda row: decode_job(row.body),
     "replacement": lambda row: decode_replacement(row.body),
+    "spans of a run": lambda row: decode_spans(row.body),
     "replacement of an experiment": lambda row: decode_replacement(row.body),
     "replacement of a trial": lambda row: decode_replacement(row.body),
     "usage": lambda row: decode_usage(row.body),

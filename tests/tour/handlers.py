@@ -20,7 +20,7 @@ DECISIONS = {
 }
 
 # The functions that get each message of an actor after the handler.
-OBSERVERS = frozenset({"track_replacement"})
+OBSERVERS = frozenset({"track_replacement", "write_spans"})
 
 
 @dataclass(frozen=True)

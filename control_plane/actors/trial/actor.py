@@ -76,6 +76,7 @@ from control_plane.actors.trial.experiment_messages import (
 )
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
 from control_plane.actors.trial.replacement_tracking import track_replacement
+from control_plane.actors.trial.span_tracking import write_spans
 from control_plane.actors.trial.stalls import end_restart_delay
 from control_plane.actors.trial.state import Allocation, TrialState
 from control_plane.actors.trial.training import apply_training_report
@@ -99,7 +100,9 @@ def step(
         return create_trial(message, context) if state is None else state
     if state is None or state.deleted:
         return _answer_without_trial(state, message)
-    return track_replacement(state, _apply_message(state, message, context), message, context)
+    after = track_replacement(state, _apply_message(state, message, context), message, context)
+    write_spans(state, after, message, context)
+    return after
 
 
 def _apply_message(state: TrialState, message: TrialMessage, context: StepContext) -> TrialState:

@@ -43,6 +43,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "jobs": frozenset({"jobs"}),
     "cost": frozenset({"cost"}),
     "alarms": frozenset({"alarms"}),
+    "monitoring": frozenset({"metrics"}),
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -123,7 +123,11 @@ class ExperimentChangeBody(RequestBody):
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
 @require_role(*USER_ROLES, changes=only_own)
 def create(
-    body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+    body: CreateBody,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+    traceparent: Annotated[str, Header()] = "",
 ) -> Response:
     """Create an experiment, or a command, notebook or shell as `kind` says; return the experiment.
 
@@ -131,11 +135,12 @@ def create(
     omitted. The status is then 200 instead of 201, and the answer is the experiment that would be
     created, with the id null. `forked_from` is the id of the experiment that is forked, and makes
     both a family. `restored_from` is the id of a notebook or shell: a notebook or shell starts with
-    its last snapshot of files, and `model_code` is ignored. Errors: `invalid` for problems of the
-    configuration, for a missing template, model code, forked experiment or snapshot, and for pools
-    that cannot run the experiment. `forbidden` for the files of another user. `conflict` if the
-    checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is too
-    large to store. `unavailable` if too many experiments are created at the same time.
+    its last snapshot of files, and `model_code` is ignored. The runs of the experiment continue the
+    trace of the header `traceparent`, unless the header is invalid. Errors: `invalid` for problems
+    of the configuration, for a missing template, model code, forked experiment or snapshot, and for
+    pools that cannot run the experiment. `forbidden` for the files of another user. `conflict` if
+    the checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is
+    too large to store. `unavailable` if too many experiments are created at the same time.
     """
     if body.model_code is None and body.restored_from is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
@@ -149,6 +154,7 @@ def create(
         kind=body.kind,
         forked_from=body.forked_from,
         restored_from=body.restored_from,
+        traceparent=traceparent,
     )
     checked = check_submission(services, submission, caller)
     if body.validate_only:

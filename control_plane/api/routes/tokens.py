@@ -55,7 +55,7 @@ class TokenBody(RequestBody):
     """The body of `POST /tokens`; docs/api.md describes the fields."""
 
     user: Annotated[str, Field(pattern=USER_NAME)] | None = None
-    role: Literal["user", "admin", "join"] = "user"
+    role: Literal["user", "admin", "join", "metrics"] = "user"
     resource_pool: Annotated[str, Field(max_length=100)] | None = None
     description: Annotated[str, Field(max_length=200)] = ""
     expires_days: Annotated[int, Field(ge=1, le=365)] | None = None

@@ -101,8 +101,8 @@ class Administration(Connection):
 
         Args:
             user: the user; None for the caller.
-            role: `user`, `admin` or `join`. A `join` token can only enrol agents in
-                `resource_pool`.
+            role: `user`, `admin`, `metrics` or `join`. A `join` token can only enrol agents in
+                `resource_pool`. A `metrics` token can only read the metrics of the cluster.
             resource_pool: the pool of a `join` token.
             description: the purpose, for lists.
             expires_days: the days until the token expires, 1 to 365. None: the token expires with

@@ -23,9 +23,10 @@ class NoCluster(DetcloudError):
 class Connection:
     """A connection to a cluster's API, with a token. Threads may share a connection.
 
-    `url` is the address without a slash at the end, `http` the transport. As a context manager, the
-    connection is closed at the block's end. Methods that send a request raise ApiError if the
-    cluster refuses, and Unreachable without an answer.
+    `url` is the address without a slash at the end, `http` the transport. `traceparent` is the
+    context of the caller's trace in W3C's form, which new experiments continue, or "". As a context
+    manager, the connection is closed at the block's end. Methods that send a request raise ApiError
+    if the cluster refuses, and Unreachable without an answer.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -53,6 +54,7 @@ class Connection:
                 "or set DETCLOUD_URL and DETCLOUD_TOKEN"
             )
         self.url = url.rstrip("/")
+        self.traceparent = ""
         try:
             self.http = Transport(self.url, token)
         except ValueError as error:
@@ -162,4 +164,6 @@ class Connection:
 
     def _mutate(self, method: str, path: str, body: object, key: str | None = None) -> Any:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        if self.traceparent:
+            headers["traceparent"] = self.traceparent
         return self.http.request(method, f"{API}{path}", body, headers)

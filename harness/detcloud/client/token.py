@@ -10,7 +10,7 @@ class Token(Resource):
 
     id = Field[int]("The id of the token, which is not secret.")
     user = Field[str]("The user whose requests the token authorizes.")
-    role = Field[str]("The role of the token: user, admin or join.")
+    role = Field[str]("The role of the token: user, admin, metrics or join.")
     resource_pool = Field[str | None](
         "The pool that agents join with a token of the role join; None for other roles."
     )

@@ -49,6 +49,7 @@ BANK = {
     "detcloud:kmsKey": KEY,
     "detcloud:labels": '{"cost-center": "42"}',
     "detcloud:privateSubnets": "true",
+    "detcloud:dashboard": "true",
 }
 COPIED = {**VISION, "detcloud:copies": '{"region": "europe-west4", "hours": 6}'}
 OUTPUTS = ("email", "member", "uri", "version")

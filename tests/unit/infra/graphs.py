@@ -54,6 +54,7 @@ FRONTED = {
     "detcloud:sessionManager": "true",
     "detcloud:apiConcurrency": "50",
     "detcloud:deletedCheckpointDays": "0",
+    "detcloud:dashboard": "true",
 }
 COPIED = {**VISION, "detcloud:copies": '{"region": "us-west-2", "hours": 6}'}
 POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"

@@ -98,7 +98,9 @@ def test_policy_has_only_existing_aws_actions() -> None:
 @pytest.mark.parametrize("kind", NEEDS)
 def test_policy_allows_the_actions_of_each_resource_type(kind: str) -> None:
     """The next tests check the resources of the statements."""
-    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL, copies=COPIES)
+    settings = replace(
+        SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL, copies=COPIES, dashboard=True
+    )
     policy = deployer_policy(settings)
     allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
@@ -112,6 +114,7 @@ def test_policy_allows_only_needed_actions() -> None:
         permissions_boundary="arn:b",
         web_acl=ACL,
         copies=COPIES,
+        dashboard=True,
     )
     policy = deployer_policy(settings)
     allowed = {item for statement in policy["Statement"] for item in statement["Action"]}
@@ -144,6 +147,10 @@ def test_policy_fits_into_an_inline_policy(
     # IAM's quota for the inline policies of a role, white space not counted.
     given: dict[str, Any] = {"team": "a" * 20, "iam_prefix": "b" * 20, **exclusive, **longest}
     settings = replace(SETTINGS, **given)
+    assert len(re.sub(r"\s", "", render_policy(settings))) < 10_240
+    # With a dashboard, a team's name of 15 characters and an ARN of 75 more characters fit.
+    shorter: dict[str, Any] = {"team": "a" * 15, "iam_prefix": "b" * 15, "dashboard": True}
+    settings = replace(settings, **shorter, web_acl=settings.web_acl[:-5])
     assert len(re.sub(r"\s", "", render_policy(settings))) < 10_240
 
 

@@ -59,6 +59,7 @@ FREE_WHILE_IDLE = {
     "firestore/field",
     "firestore/index",
     "monitoring/alertPolicy",
+    "monitoring/dashboard",
     "monitoring/notificationChannel",
     "projects/iAMCustomRole",
     "projects/iAMMember",

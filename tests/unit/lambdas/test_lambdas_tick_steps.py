@@ -270,3 +270,15 @@ def test_suggest_function_is_invoked_while_a_search_waits(monkeypatch: pytest.Mo
     assert b"/functions/detcloud-vision-suggest/invocations" in request.splitlines()[0]
     # The invocation is asynchronous.
     assert service.headers()["X-Amz-Invocation-Type"] == "Event"
+
+
+def test_only_a_cluster_with_a_collector_exports_telemetry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
+    assert "telemetry" not in names
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
+    # The export may wait for the collector.
+    assert names[-1] == "telemetry"

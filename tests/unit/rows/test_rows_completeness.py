@@ -50,6 +50,7 @@ NOT_SIMULATED = frozenset(
         "report",
         "report text",
         "sign-in code",
+        "spans of a run",
         "spilled outbox",
         "state mark",
         "tunnel",

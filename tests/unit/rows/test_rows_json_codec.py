@@ -29,7 +29,8 @@ def test_encoded_bytes_equal_earlier_releases() -> None:
     assert b'"stay"' not in encode_job(JobRow())
     assert encode_job(JobRow(stay=2)).endswith(b'"deadline_ms": null, "stay": 2}')
     principal = Principal("a", Role.USER, makers=("d",))
-    assert token_put("d" * 64, principal).body == json.dumps(asdict(principal)).encode()
+    fields = {name: value for name, value in asdict(principal).items() if name != "stored_role"}
+    assert token_put("d" * 64, principal).body == json.dumps(fields).encode()
     assert TEMPLATES.encode(TEMPLATE) == json.dumps(asdict(TEMPLATE), ensure_ascii=False).encode()
 
 

@@ -16,6 +16,7 @@ from detcloud.cli.framework.options import (
     add_replaced_option,
 )
 from detcloud.cli.framework.session import connect
+from detcloud.cli.framework.tracing import trace_command
 from detcloud.cli.local.test_mode import run_local_test
 from detcloud.cli.rendering.hints import (
     print_continuation_hint,
@@ -128,7 +129,11 @@ def _submit(arguments: Namespace) -> Experiment:
     client = connect(arguments, start=True)
     # The user's own overrides follow, and win.
     debugging = ["debugger.enabled=true", "max_restarts=0"] if arguments.debug else []
-    with show_progress("model code", bytes_text) as progress:
+    with (
+        trace_command("detcloud create") as traceparent,
+        show_progress("model code", bytes_text) as progress,
+    ):
+        client.traceparent = traceparent
         try:
             return client.create_experiment(
                 arguments.config,

@@ -39,7 +39,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     """
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--role", choices=("user", "admin"), help="the role of the token")
+    role.add_argument("--role", choices=("user", "admin", "metrics"), help="the role of the token")
     role.add_argument(
         "--join", metavar="POOL", help="a join token: it only lets agents join this resource pool"
     )

@@ -148,6 +148,8 @@ _CLUSTER = {
     "agent disable": "gpu-1 --drain",
     "alarm list": "--all",
     "alarm describe": "queue-wait",
+    "monitoring grafana": "> board.json",
+    "monitoring prometheus": "--token-file /etc/prometheus/detcloud.token > prometheus.yml",
     "slot list": "--agent gpu-1",
     "slot enable": "gpu-1 0",
     "slot disable": "gpu-1 0",

@@ -315,6 +315,8 @@ _CLUSTER = (
     Command("agent", "disable", "stop placing trials on an agent", "agent"),
     Command("alarm", "list", "list the raised alarms", "alarm", (), ("ls",)),
     Command("alarm", "describe", "show an alarm and its page of the runbook", "alarm"),
+    Command("monitoring", "grafana", "print a Grafana board", "monitoring", is_local=True),
+    Command("monitoring", "prometheus", "print a scrape configuration", "monitoring"),
     Command("slot", "list", "list slots", "slot", (), ("ls",)),
     Command("slot", "enable", "place trials on a slot again", "slot"),
     Command("slot", "disable", "stop placing trials on a slot", "slot"),

@@ -1,0 +1,1 @@
+"""The export of traces and metrics to an OpenTelemetry collector."""

@@ -1,0 +1,1 @@
+"""Configurations of monitoring systems for the metrics of a cluster."""
