@@ -126,6 +126,8 @@ class TrialSettings:
     snapshots: SnapshotSettings | None = None
     """How the files of a notebook's or shell's folder are kept. None: they are lost with the run.
     """
+    restarts_hangs: bool = False
+    """Whether a hanging run is ended and started again (trial/hangs.py)."""
 
 
 @dataclass(frozen=True, slots=True)
