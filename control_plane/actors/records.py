@@ -138,6 +138,8 @@ class TrialSettings:
     """
     trace: TraceSettings | None = None
     """The trace that the runs continue. None: the submission had no trace context."""
+    restarts_hangs: bool = False
+    """Whether a hanging run is ended and started again (trial/hangs.py)."""
 
 
 @dataclass(frozen=True, slots=True)

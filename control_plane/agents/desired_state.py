@@ -114,6 +114,8 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
       and report the final length again.
     - `preempt`: None, or a dict if the trial must save its work and end: `deadline_ms`, always
       None, and `reason`, a text.
+    - `hang`: the number of the allocation's latest hang, for which each node prints the stacks of
+      its processes. Absent without a hang.
 
     The best validation is not among the fields; the caller adds it.
     """
@@ -129,6 +131,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         # again and can repeat lost training.
         "answered": 0 if trial.must_end_again else trial.decided_length,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
+        **({"hang": allocation.hang.number} if allocation and allocation.hang else {}),
     }
 
 

@@ -4,12 +4,11 @@ User code writes the lines, so every line may be malformed or hostile and is che
 of lines are described in docs/trial-directory.md and docs/agent-protocol.md.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -17,7 +16,6 @@ from control_plane.actors.messages.trial import (
     FIRST_STEP,
     IDLE_TIMEOUT,
     NOTICE_OUTCOMES,
-    AlertReported,
     AllocationExited,
     CheckpointDamageReported,
     CheckpointReported,
@@ -28,12 +26,22 @@ from control_plane.actors.messages.trial import (
     TrialMessage,
     ValidationReported,
 )
+from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
+from control_plane.agents.hang_reports import to_hang, to_stacks
+from control_plane.agents.report_values import (
+    is_whole,
+    parse_count,
+    parse_fingerprint,
+    parse_metric,
+    parse_number,
+    parse_pattern,
+    parse_text,
+)
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
-_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 BATCHES = "batches"
 """The time metric that trials need not report: its value is the number of completed steps."""
 TEXT_MAX = 4_000
@@ -161,14 +169,14 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
     if report.line["group"] != "validation":
         return None
     metrics: Mapping[str, object] = report.line["metrics"]
-    steps = _parse_count(report.line["steps_completed"])
+    steps = parse_count(report.line["steps_completed"])
     if context.time_metric:
         timed = _to_timed_validation(report.epoch, steps, metrics, context)
         values = {} if timed.metric is None else _other_values(metrics, context.metric)
         return replace(timed, nodes=context.nodes, values=values)
     if context.metric not in metrics:
         return None
-    metric = _parse_metric(metrics[context.metric])
+    metric = parse_metric(metrics[context.metric])
     values = _other_values(metrics, context.metric)
     return ValidationReported(report.epoch, steps, metric, nodes=context.nodes, values=values)
 
@@ -183,7 +191,7 @@ def _other_values(metrics: Mapping[str, object], searcher_metric: str) -> dict[s
         if len(values) == VALUES_MAX:
             break
         with suppress(ValueError, OverflowError):
-            number = _parse_number(metrics[name])
+            number = parse_number(metrics[name])
             if len(name) <= VALUE_NAME_CHARACTERS_MAX:
                 values[name] = number
     return values
@@ -206,7 +214,7 @@ def _to_timed_validation(
         # `steps_completed` is the number of batches, so "batches" need not be reported.
         value = metrics.get(name, steps if name == BATCHES else None)
         try:
-            values.append(_parse_metric(value))
+            values.append(parse_metric(value))
         except ValueError:
             reason = _missing_metric_reason(
                 name, metrics, "time_metric" if values else "metric", steps
@@ -247,7 +255,7 @@ def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
     Return None if the search does not use progress or the value is not from 0 to 1. Raises
     KeyError, ValueError or OverflowError for a value that is not a finite number.
     """
-    share = _parse_number(report.line["value"])
+    share = parse_number(report.line["value"])
     if not context.uses_progress or not 0 <= share <= 1:
         return None
     return ProgressReported(report.epoch, share)
@@ -258,13 +266,13 @@ def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
 
     A metric that is not finite becomes None. Raises KeyError or ValueError for a malformed line.
     """
-    length, metric = _parse_count(report.line["length"]), report.line["metric"]
+    length, metric = parse_count(report.line["length"]), report.line["metric"]
     if metric is None and "value" in report.line:
         return _to_value_reported(report.epoch, length, report.line["value"], context)
     if metric is None:
-        reason = _parse_text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
+        reason = parse_text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
         return LengthReached(report.epoch, length, None, reason)
-    return LengthReached(report.epoch, length, _parse_metric(metric))
+    return LengthReached(report.epoch, length, parse_metric(metric))
 
 
 def _to_value_reported(
@@ -280,7 +288,7 @@ def _to_value_reported(
         raise ValueError(text[:NAMES_CHARACTERS_MAX])
     metric = value.get(context.metric) if isinstance(value, Mapping) else None
     try:
-        return LengthReached(epoch, length, _parse_metric(metric), value=text)
+        return LengthReached(epoch, length, parse_metric(metric), value=text)
     except ValueError:
         return LengthReached(epoch, length, None, value=text)
 
@@ -293,19 +301,19 @@ def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
     for a path other than EXPERIMENT/TRIAL/EPOCH/UUID of the allocation.
     """
     line = report.line
-    uuid = _parse_pattern(_UUID, line["uuid"])
+    uuid = parse_pattern(_UUID, line["uuid"])
     # EXPERIMENT/TRIAL/EPOCH/UUID: an allocation may only report checkpoints of its own epoch.
     own_path = re.compile(rf"[1-9][0-9]*/{report.trial_id}/{report.epoch}/{uuid}")
     reference = CheckpointRef(
         uuid=uuid,
         trial_id=report.trial_id,
-        steps_completed=_parse_count(line["steps_completed"]),
-        path=_parse_pattern(own_path, line["path"]),
-        manifest_sha256=_parse_pattern(_SHA256, line["manifest_sha256"]),
+        steps_completed=parse_count(line["steps_completed"]),
+        path=parse_pattern(own_path, line["path"]),
+        manifest_sha256=parse_pattern(_SHA256, line["manifest_sha256"]),
     )
-    size, files = _parse_count(line["size_bytes"]), _parse_count(line["files"])
+    size, files = parse_count(line["size_bytes"]), parse_count(line["files"])
     metadata = _parse_metadata(line.get("metadata"))
-    metric = None if line.get("metric") is None else _parse_metric(line["metric"])
+    metric = None if line.get("metric") is None else parse_metric(line["metric"])
     return CheckpointReported(report.epoch, reference, size, files, metadata, metric)
 
 
@@ -329,7 +337,7 @@ def _to_checkpoint_damage(report: Report, context: ReportContext) -> TrialMessag
     uuid = damaged_checkpoint(report)
     if uuid is None:
         return None
-    cause = _parse_text(report.line.get("message"), DAMAGE_CHARACTERS_MAX) or "no cause was given"
+    cause = parse_text(report.line.get("message"), DAMAGE_CHARACTERS_MAX) or "no cause was given"
     is_load_failure = report.line["kind"] == _LOAD_FAILURE
     return CheckpointDamageReported(report.epoch, uuid, cause, context.fallbacks, is_load_failure)
 
@@ -350,8 +358,8 @@ def _to_alert(report: Report, context: ReportContext) -> TrialMessage | None:
 
     Return None for an unknown level, and without a text.
     """
-    title = _parse_text(report.line.get("title"), ALERT_CHARACTERS_MAX)
-    text = _parse_text(report.line.get("description"), TEXT_MAX)
+    title = parse_text(report.line.get("title"), ALERT_CHARACTERS_MAX)
+    text = parse_text(report.line.get("description"), TEXT_MAX)
     level = report.line["level"]
     if level not in ALERT_LEVELS or not (title or text):
         return None
@@ -366,7 +374,7 @@ def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
     """
     state = str(report.line["state"])[:32]
     durations = _parse_durations(report.line)
-    failure = _parse_text(report.line.get("early_pull_failure"), REASON_CHARACTERS_MAX) or ""
+    failure = parse_text(report.line.get("early_pull_failure"), REASON_CHARACTERS_MAX) or ""
     return ContainerStateReported(
         report.epoch, state, context.node_rank, context.nodes, durations, failure
     )
@@ -392,7 +400,7 @@ def _parse_durations(line: Mapping[str, Any]) -> Mapping[str, int]:
     return {
         str(name): value
         for name in sorted(REPORTED_DURATIONS)
-        if _is_whole(value := durations.get(name)) and value >= 0
+        if is_whole(value := durations.get(name)) and value >= 0
     }
 
 
@@ -404,22 +412,22 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
-    outcome = _parse_text(line.get("notice_outcome"), 64)
+    outcome = parse_text(line.get("notice_outcome"), 64)
     age_ms = line.get("notice_age_ms")
     return AllocationExited(
         epoch=report.epoch,
-        reason=_parse_text(line.get("reason"), 64) or "errored",
-        code=code if _is_whole(code) else None,
-        directive_revision=revision if _is_whole(revision) and revision >= 0 else 0,
-        message=_parse_text(line.get("message"), TEXT_MAX),
+        reason=parse_text(line.get("reason"), 64) or "errored",
+        code=code if is_whole(code) else None,
+        directive_revision=revision if is_whole(revision) and revision >= 0 else 0,
+        message=parse_text(line.get("message"), TEXT_MAX),
         node_rank=context.node_rank,
         nodes=context.nodes,
-        notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
+        notice=parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
         is_permanent=line.get("lasting") is True,
-        notice_age_ms=age_ms if _is_whole(age_ms) and age_ms >= 0 else 0,
+        notice_age_ms=age_ms if is_whole(age_ms) and age_ms >= 0 else 0,
         limit=IDLE_TIMEOUT if line.get("limit") == IDLE_TIMEOUT else "",
-        fingerprint=_parse_fingerprint(line.get("fingerprint")),
+        fingerprint=parse_fingerprint(line.get("fingerprint")),
     )
 
 
@@ -434,62 +442,9 @@ _TRIAL_LINES = {
     "alert": _to_alert,
     "first_step": _to_first_step,
 }
-_AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    """Return whether the value is an integer that a float represents exactly, and no boolean."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
-
-
-def _parse_text(value: object, characters_max: int) -> str:
-    """Return at most `characters_max` characters of a text, or "" for another type."""
-    return value[:characters_max] if isinstance(value, str) else ""
-
-
-def _parse_fingerprint(value: object) -> str:
-    """Return a fingerprint of hexadecimal digits, or "" for any other value."""
-    return value if isinstance(value, str) and _FINGERPRINT.fullmatch(value) else ""
-
-
-def _parse_count(value: object) -> int:
-    """Return a non-negative integer below 2^53. Raises ValueError for other values, booleans
-    included.
-    """
-    if not _is_whole(value) or value < 0:
-        raise ValueError(value)
-    return value
-
-
-def _parse_metric(value: object) -> float | None:
-    """Parse the value of a metric. Return None for a value that is not finite.
-
-    The texts "NaN", "Infinity" and "-Infinity", and integers beyond the range of floats are not
-    finite. Raises ValueError for booleans, other types, and the floats NaN and infinity.
-    """
-    if value in ("NaN", "Infinity", "-Infinity"):
-        return None
-    try:
-        return _parse_number(value)
-    except OverflowError:
-        return None
-
-
-def _parse_number(value: object) -> float:
-    """Return a finite number as a float.
-
-    Raises ValueError for booleans, NaN, infinities and other types. Raises OverflowError for
-    integers beyond the range of floats.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(value)
-    return float(value)
-
-
-def _parse_pattern(pattern: re.Pattern[str], value: object) -> str:
-    """Return a text that matches the whole pattern. Raises ValueError for other values and
-    types.
-    """
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(value)
-    return value
+_AGENT_LINES = {
+    "container": _to_container_state,
+    "exited": _to_exit,
+    "hang": lambda report, _: to_hang(report.epoch, report.line),
+    "stacks": lambda report, _: to_stacks(report.epoch, report.line),
+}

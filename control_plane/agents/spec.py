@@ -69,6 +69,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "replaces_run": trial.replacement is not None or _exports_spans(trial),
             **({"runs_once": True} if trial.settings.runs_once else {}),
             **_limit_fields(trial, experiment.ends_ms),
+            **_hang_fields(config, trial),
             **_snapshot_fields(definition, trial),
         }
 
@@ -220,6 +221,11 @@ def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str
         name = "idle_timeout_ms" if settings.runs_once else "trial_idle_timeout_ms"
         limits[name] = settings.idle_timeout_ms
     return {"run_limits": limits} if limits else {}
+
+
+def _hang_fields(config: ExperimentConfig, trial: TrialState) -> dict[str, Any]:
+    """Return the field `hang_timeout_ms` of a trial of an experiment, else no field."""
+    return {} if trial.settings.runs_once else config.hang_detection.spec_fields()
 
 
 def _snapshot_fields(definition: Definition, trial: TrialState) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from control_plane.config.described_texts import Description, ExperimentName, La
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
+from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
 from control_plane.config.log_policies import LogPolicies
@@ -177,6 +178,8 @@ class ExperimentConfig(Section):
     """The time after which an idle trial is canceled: no report, no line of output, no work of its
     GPUs, and no byte of a tunnel. If absent, an idle trial continues.
     """
+    hang_detection: HangDetection = Field(default_factory=HangDetection)
+    """See Hang detection."""
     exit_timeout: Count | None = None
     """The time in seconds that threads of a trial's process may still run after the training code
     has ended. Then the process is ended. 60 by default.

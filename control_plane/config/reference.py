@@ -20,6 +20,7 @@ from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig, LengthConfig, StepConfig
 from control_plane.config.field_sources import FieldSource, find_field_source
+from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
@@ -98,6 +99,11 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ("Reproducibility", "`reproducibility`.", training.Reproducibility),
     ("Optimizations", "`optimizations`.", training.Optimizations),
     ("Profiling", "`profiling`.", training.Profiling),
+    (
+        "Hang detection",
+        "`hang_detection`: trials whose processes live, but neither report nor print anything.",
+        HangDetection,
+    ),
     ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
 )
 TYPES: Final[Mapping[str, str]] = {
@@ -131,6 +137,7 @@ TYPES: Final[Mapping[str, str]] = {
     "LogPolicies": "list of maps",
     "Optimizations": "map",
     "Profiling": "map",
+    "HangDetection": "map",
     "Debugger": "map",
     "Reproducibility": "map",
     "RegistryAuth": "map",

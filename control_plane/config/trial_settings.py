@@ -98,4 +98,5 @@ def trial_settings(
         experiment_duration_ms=config.max_duration,
         idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
         snapshots=snapshots,
+        restarts_hangs=kind is JobKind.EXPERIMENT and config.hang_detection.action == "restart",
     )

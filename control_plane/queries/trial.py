@@ -8,6 +8,7 @@ from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.metadata_terms import metadata_terms
 from control_plane.actors.records import Status
+from control_plane.actors.trial.hangs import hang_text
 from control_plane.actors.trial.metering import cost_so_far
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
@@ -42,15 +43,24 @@ class Place(Answer):
     slots: list[int]
 
 
+class Hang(Answer):
+    """A hang of a run. `since_ms` is the time of the last output, in epoch ms."""
+
+    since_ms: int
+    text: str
+
+
 class Allocation(Answer):
     """The current allocation of a trial.
 
     `places` is empty while the allocation waits for slots; then it has an item for each node.
+    `hang` describes a present hang of the run; null while the run works.
     """
 
     id: str
     state: str
     places: list[Place]
+    hang: Hang | None
 
 
 class Loss(Answer):
@@ -375,7 +385,16 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
         id=f"{state.trial_id}.{state.epoch}",
         state="TERMINATING" if is_ending else held.state.value,
         places=[Place(agent_id=place.agent, slots=list(place.slots)) for place in held.places],
+        hang=_hang(held),
     )
+
+
+def _hang(held: TrialAllocation) -> Hang | None:
+    """Return the answer for a present hang of the run, or None."""
+    hang = held.hang
+    if hang is None or hang.is_over:
+        return None
+    return Hang(since_ms=hang.since_ms, text=hang_text(hang))
 
 
 def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:

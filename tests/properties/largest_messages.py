@@ -15,7 +15,9 @@ from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
+from control_plane.actors.messages import trial_hangs as to_hangs
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
@@ -204,6 +206,8 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
+_PLACES = tuple((rank, text(to_hangs.PLACE_CHARACTERS_MAX)) for rank in range(to_hangs.PLACES_MAX))
+
 TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialCreated: Largest(
         "trial#9000", lambda: replace(trial_created(hparams=dict(HPARAMS)), trial_id=9000)
@@ -267,12 +271,15 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.CheckpointVerified: Largest(
         TRIAL, lambda: to_trial.CheckpointVerified(CHECKPOINTS[0])
     ),
-    to_trial.AlertReported: Largest(
-        TRIAL, lambda: to_trial.AlertReported(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
+    AlertReported: Largest(
+        TRIAL, lambda: AlertReported(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
+    to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
+    to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
+    to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 from control_plane.rows.stored_fields import keep_stored_name
 
@@ -402,19 +404,6 @@ class EarlyExitReported:
     """An ExitReason: refused hyperparameters, or USER_REQUESTED_STOP."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertReported:
-    """The training code raised an alert for users and webhooks."""
-
-    epoch: int
-    """The epoch of the allocation."""
-    title: str
-    text: str
-    """More about the alert, or ""."""
-    level: str
-    """`debug`, `info`, `warn` or `error`."""
-
-
 CUT: Final = "cut"
 """The notice outcome of a trial that ended before it could react."""
 NOTICE_OUTCOMES: Final = ("saved", "finished", "kept", CUT)
@@ -480,6 +469,9 @@ AllocationMessage = (
     | CheckpointReported
     | TerminationOverdue
     | DurationExceeded
+    | HangReported
+    | StacksReported
+    | HangTimeOver
 )
 TrialMessage = (
     TrialCreated

@@ -17,7 +17,6 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import TrialAlerted
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
-    AlertReported,
     AllocationExited,
     AllocationLost,
     AllocationMessage,
@@ -50,6 +49,8 @@ from control_plane.actors.messages.trial import (
     ValidationReported,
     WorkAssigned,
 )
+from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
@@ -74,6 +75,7 @@ from control_plane.actors.trial.experiment_messages import (
     initial_state,
     kill_trial,
 )
+from control_plane.actors.trial.hangs import apply_hang_message
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
 from control_plane.actors.trial.replacement_tracking import track_replacement
 from control_plane.actors.trial.span_tracking import write_spans
@@ -188,6 +190,8 @@ def _apply_allocation_message(
             return kill_overdue(state, allocation, context)
         case DurationExceeded():
             return end_long_run(state, allocation, context)
+        case HangReported() | StacksReported() | HangTimeOver():
+            return apply_hang_message(state, allocation, message, context)
         case _:
             assert_never(message)
 

@@ -107,6 +107,7 @@ def _after_end(
 
     - Refused hyperparameters, an announced stop and the exit reason `completed` end the trial in
       COMPLETED.
+    - A hanging run that was killed counts as a failure.
     - An idle run that its agent has ended cancels the trial.
     - Losses, yields, failed starts and exits on request let the trial start again without a
       restart. Too many such ends without progress end it in ERROR.
@@ -129,7 +130,7 @@ def _after_end(
         return _end_idle_trial(state, message, context)
     if reason in ("preempted", "idle"):
         return reconcile_after_yield(state, allocation, context)
-    if allocation.desired_state is not DesiredState.RUN:
+    if allocation.desired_state is not DesiredState.RUN and not allocation.has_hung:
         # The allocation was asked to stop, so no exit counts as a failure.
         return _after_stop(state, allocation, message, context)
     if reason == "start_failed":
@@ -203,6 +204,9 @@ def _after_failure(
     if can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
+    if allocation.has_hung:
+        # The run was killed, so that its exit does not explain the failure.
+        text = f"the run hung: {allocation.desired_state_reason}"
     state, repetition = record_failure(state, allocation, message)
     state = evolve(
         state,

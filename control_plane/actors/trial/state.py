@@ -51,6 +51,22 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Hang:
+    """A hang of a run: the processes live, but neither report nor print anything."""
+
+    number: int
+    """The number of the hang in the allocation, from 1."""
+    since_ms: int
+    """The time of the last output before the hang, in epoch ms."""
+    silent_ms: int
+    """The time in ms from the last output to the detection."""
+    places: tuple[tuple[int, str], ...] = ()
+    """The rank of each process that printed its stack, and the place of its main thread."""
+    is_over: bool = False
+    """Whether the run works again."""
+
+
+@dataclass(frozen=True)
 class Allocation:
     """The requested or held slots of a trial's run. The last fields are set for gangs only."""
 
@@ -86,6 +102,10 @@ class Allocation:
     """The gang's reaction to an interruption notice, one of NOTICE_OUTCOMES, or ""."""
     has_come_to_limit: bool = False
     """Whether the run was killed at `max_duration`."""
+    hang: Hang | None = None
+    """The latest hang of the run (hangs.py). None: the run has never hung."""
+    has_hung: bool = False
+    """Whether the run was killed because it hung."""
 
     @property
     def agents(self) -> tuple[str, ...]:

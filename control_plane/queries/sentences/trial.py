@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from control_plane.actors.messages import trial as to_trial
+from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.records import Place
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import (
@@ -132,6 +134,17 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.DurationExceeded: lambda m, context: (
         f"{context.allocation(m.epoch)} has come to its max_duration"
     ),
+    HangReported: lambda m, context: (
+        f"{context.allocation(m.epoch)} has been silent for {m.silent_ms // 1000} s"
+        if m.silent_ms
+        else f"{context.allocation(m.epoch)} works again"
+    ),
+    StacksReported: lambda m, context: (
+        f"the stacks of {count_text(len(m.places), 'rank')} are in the log"
+    ),
+    HangTimeOver: lambda m, context: (
+        f"the time for stacks of {context.allocation(m.epoch)} is over"
+    ),
     to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (
         f"checkpoints marked for deletion: {uuids_text(m.uuids)}"
@@ -178,7 +191,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
     ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asked to end: {m.reason}",
-    to_trial.AlertReported: lambda m, context: (
+    AlertReported: lambda m, context: (
         f"{context.name} raised an alert ({m.level}): {last_line(m.title or m.text)}"
     ),
     to_trial.AllocationExited: _exit_sentence,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import FrameType
 
 from detcloud.core.preempt import SIGTERM_REASON, PreemptContext
+from detcloud.shared.stack_signal import STACK_SIGNAL
 from detcloud.shared.trial_directory import Preemption
 
 
@@ -109,7 +110,8 @@ def print_stacks_on_sigusr1() -> None:
     """Make SIGUSR1 print the stack of every thread to stderr, and then call the earlier handler.
 
     The output shows where a process hangs, even within a library. Without an earlier handler, the
-    process continues after the output. Do nothing if stderr is missing or has no file descriptor.
+    process continues after the output. The agent's signal STACK_SIGNAL prints the same. Do nothing
+    if stderr is missing or has no file descriptor.
     """
     has_handler, screen = callable(signal.getsignal(signal.SIGUSR1)), sys.__stderr__
     if screen is None:
@@ -117,3 +119,5 @@ def print_stacks_on_sigusr1() -> None:
     # `faulthandler` needs a stream with a file descriptor.
     with suppress(OSError, ValueError):
         faulthandler.register(signal.SIGUSR1, file=screen, chain=has_handler)
+        if STACK_SIGNAL:
+            faulthandler.register(STACK_SIGNAL, file=screen)

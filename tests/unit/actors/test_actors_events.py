@@ -32,7 +32,7 @@ from control_plane.actors.messages.experiment import (
     WebhooksChanged,
 )
 from control_plane.actors.messages.pool import BudgetChecked, PoolConfigured, PoolSettings
-from control_plane.actors.messages.trial import AlertReported
+from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.records import Status
 from control_plane.actors.step import ObservedRow, StepContext
 from tests.unit.actors.actor_harness import START_MS, ActorHarness

@@ -120,7 +120,7 @@ CANDIDATES: tuple[Any, ...] = (
 # These fields select a section or are sections, and `bases` yields each section separately.
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
-    *("reproducibility", "optimizations", "profiling", "debugger", "data_layer"),
+    *("reproducibility", "optimizations", "profiling", "debugger", "data_layer", "hang_detection"),
 }
 CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"

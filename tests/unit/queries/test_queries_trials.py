@@ -65,11 +65,32 @@ def test_trial_shows_the_allocation(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", {"kind": "environment", "time_ms": 5, "python": "3.12", "threads": 2})
     trial = cluster.get("/trials/1").json
     assert (trial["experiment_id"], trial["number"], trial["state"]) == (1, 0, "ACTIVE")
-    allocation = {"id": "1.1", "state": "RUNNING", "places": [{"agent_id": "node", "slots": [0]}]}
-    assert trial["allocation"] == allocation
+    places = [{"agent_id": "node", "slots": [0]}]
+    assert trial["allocation"] == {
+        "id": "1.1",
+        "state": "RUNNING",
+        "places": places,
+        "hang": None,
+    }
     assert trial["environment"] == {"python": "3.12", "threads": 2}
     assert 0 <= trial["hparams"]["x"] <= 1
     assert cluster.get("/trials/9").status == 404
+
+
+def test_trial_shows_a_present_hang(cluster: Cluster, agent: Agent) -> None:
+    def hang() -> Any:
+        return cluster.get("/trials/1").json["allocation"]["hang"]
+
+    line = {"kind": "hang", "silent_ms": 1_800_000, "timeout_ms": 1_800_000}
+    agent.report("1.1", {"kind": "container", "state": "RUNNING"}, line, writer="agent")
+    places = [[0, "train.py:3 wait"], ["x", 5]]
+    # A malformed line changes nothing.
+    agent.report("1.1", {"kind": "stacks", "places": places}, writer="agent")
+    agent.report("1.1", {"kind": "stacks", "places": places[:1]}, writer="agent")
+    silence = "it has neither reported nor printed anything for 30 min"
+    assert hang()["text"] == f"{silence}: the process is in train.py:3 wait"
+    agent.report("1.1", {"kind": "hang", "silent_ms": 0}, writer="agent")
+    assert hang() is None
 
 
 def test_environment_joins_reports_of_trial_and_agent(cluster: Cluster, agent: Agent) -> None:

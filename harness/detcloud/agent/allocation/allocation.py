@@ -18,6 +18,7 @@ from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX,
 from detcloud.agent.allocation.failure_fields import failure_fields
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
+from detcloud.agent.allocation.hang_monitor import HangMonitor
 from detcloud.agent.allocation.limited_run import LimitedRun
 from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.start_times import StartTimes
@@ -80,6 +81,7 @@ class Allocation:
         # Whether the program is a command, notebook or shell, which does not continue elsewhere.
         self.runs_once = False
         self._limited: LimitedRun | None = None
+        self._hangs: HangMonitor | None = None
         # Returns the fault of the machine by which a trial failed, as `MachineHealth.examine` does.
         self.examine: Callable[[AllocationDirectory, float], str | None] = lambda *_: ""
         self._failed_at = 0.0
@@ -185,11 +187,12 @@ class Allocation:
                 self._write_directives()
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
-        """Watch the limits of the run, if the specification has any. `poll` then warns in the log,
-        and ends an idle run. Also set `runs_once`.
+        """Watch the limits and hangs of the run, if the specification has any. `poll` then warns in
+        the log, ends an idle run, and reports hangs. Also set `runs_once`.
         """
         self.runs_once = (spec or {}).get("runs_once") is True
         self._limited = LimitedRun.of_spec(self.directory, spec, _now_ms())
+        self._hangs = HangMonitor.of_spec(self.directory, spec, _now_ms())
 
     @property
     def has_idle_timeout(self) -> bool:
@@ -264,10 +267,8 @@ class Allocation:
                 finally:
                     if self._directives_unwritten and not self._exited:
                         self._write_directives()
-            limited = self._limited
-            is_watched = limited is not None and not self._exited and self.is_needed
-            if limited is not None and is_watched and limited.check(_now_ms()):
-                self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
+            if not self._exited:
+                self._check_watches()
 
     def scan_output(self) -> ScanResult:
         """Search for reports and log output that are new since the last scan.
@@ -369,6 +370,14 @@ class Allocation:
         elif status.phase is Phase.ABSENT:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
+
+    def _check_watches(self) -> None:
+        """Warn of limits, kill an idle run, and report hangs. Raises OSError if a write fails."""
+        limited, hangs = self._limited, self._hangs
+        if limited is not None and self.is_needed and limited.check(_now_ms()):
+            self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
+        if hangs is not None and "RUNNING" in self._states:
+            hangs.report_to(self._agent_report, _now_ms(), self._directives, self._runtime)
 
     def _end(self, status: Status) -> None:
         """Record the exit, for a failed trial after an examination of the machine. May raise

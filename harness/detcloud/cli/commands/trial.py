@@ -27,6 +27,7 @@ from detcloud.cli.rendering.columns import (
     TRIAL_DAMAGED_METADATA,
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
+    TRIAL_HANG,
     TRIAL_LOSSES,
     TRIAL_REPLACEMENTS,
     TRIAL_WARM_START,
@@ -180,6 +181,7 @@ def describe_trial(arguments: Namespace) -> int:
     shows_warm_start = bool(trial.data.get("warm_start") or arguments.form == "csv")
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
+    losses += [TRIAL_HANG] * bool((trial.data.get("allocation") or {}).get("hang"))
     # Clusters of older versions do not send `replacements`.
     losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))
     damages = [TRIAL_DAMAGES] * bool(trial.data.get("recent_damages"))

@@ -307,6 +307,7 @@ TRIAL_DETAILS = (
 # Columns that `trial describe` prints only for trials to which they apply.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
+TRIAL_HANG = Column("Hang", lambda trial: trial["allocation"]["hang"]["text"])
 TRIAL_REPLACEMENTS = Column("Replacements", replacements_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
 TRIAL_DAMAGED_METADATA = field_column("Damaged metadata", "metadata_damage")

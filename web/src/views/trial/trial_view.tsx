@@ -124,6 +124,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
       {trial.allocation && <><dt>Runs on</dt><dd>{places?.join(", ") || "no agent yet"}</dd><WaysIn id={trial.id!} isTrial /></>}
+      {trial.allocation?.hang && <><dt>Hangs</dt><dd class="bad">since <Moment ms={trial.allocation.hang.since_ms} />: {trial.allocation.hang.text}</dd></>}
       <dt>Failures</dt>
       <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
