@@ -19,10 +19,7 @@ from control_plane.actors.records import (
     JobKind,
     Retention,
     SnapshotSettings,
-    TraceSettings,
-    TrialSettings,
 )
-from control_plane.actors.spans import parse_traceparent
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import (
     check_config,
@@ -69,6 +66,7 @@ from control_plane.usecases.restored_files import RestoredFiles, find_restored_f
 from control_plane.usecases.run_checks import check_limits, check_reachable
 from control_plane.usecases.storage_check import check_storage
 from control_plane.usecases.templates import load_template
+from control_plane.usecases.traces import with_trace
 from control_plane.usecases.warm_start import find_warm_start
 
 # The most bytes of a stored submission. A row of 400 KiB must hold the message.
@@ -162,7 +160,7 @@ def check_submission(
     settings = trial_settings(
         config, pools[0].name, services.now_ms(), kind, placement.limits, placement.snapshots
     )
-    settings = _with_trace(settings, submission.traceparent, services)
+    settings = with_trace(settings, submission.traceparent, services)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -208,19 +206,6 @@ def check_submission(
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
     return CheckedSubmission(config, message, (*placement.warnings, *warnings))
-
-
-def _with_trace(settings: TrialSettings, header: str, services: Services) -> TrialSettings:
-    """Return the settings with the trace context of the request's header.
-
-    An invalid header is ignored. Spans are only exported for a sampled trace, and by a cluster with
-    a collector.
-    """
-    parent = parse_traceparent(header)
-    if parent is None:
-        return settings
-    exports_spans = parent.is_sampled and services.exports_spans
-    return replace(settings, trace=TraceSettings(parent.encode(), exports_spans))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
