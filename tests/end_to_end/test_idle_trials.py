@@ -48,7 +48,7 @@ def test_idle_trial_is_canceled_after_its_checkpoint(laptop: Laptop, tmp_path: P
         assert (experiment.data["state"], trial["state"]) == ("CANCELED", "CANCELED")
         message = f"trial {listed.id} was canceled: it was idle for 4 s (idle_timeout)"
         assert (experiment.data["message"], trial["message"]) == (message, message)
-        assert trial["latest_checkpoint"]["steps_completed"] == 1
+        assert trial["latest_checkpoint"] is not None
     log = laptop.run("trial", "logs", 1).stdout
     assert "works 5" in log
     assert "this trial has printed and reported nothing for 2 s" in log
