@@ -26,8 +26,10 @@ from control_plane.actors.messages.trial import (
     TrialMessage,
     ValidationReported,
 )
+from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
+from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
@@ -44,6 +46,10 @@ _UNUSABLE_KINDS = ("checkpoint_damage", _LOAD_FAILURE)
 """The kinds of lines after which a trial may resume from an older checkpoint."""
 NOTICE_CHARACTERS_MAX = 200
 """The characters of an interruption notice that are kept."""
+LOG_LINE_CHARACTERS_MAX = 200
+"""The characters of a line that matched a log policy that are kept."""
+LOG_TEXT_CHARACTERS_MAX = 200
+"""The characters of the pattern of a log policy that are kept."""
 NAMES_CHARACTERS_MAX = 400
 """The characters of metric names and values that an error quotes."""
 VALUES_MAX = 16
@@ -401,6 +407,27 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     )
 
 
+def _to_log_match(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert the agent's `log_policy` line. Texts are cut, and unknown actions are left out.
+
+    Raises KeyError without a pattern.
+    """
+    line = report.line
+    actions, rank = line.get("actions"), line.get("rank")
+    listed = actions if isinstance(actions, list) else []
+    return LogPolicyMatched(
+        epoch=report.epoch,
+        pattern=_parse_text(line["pattern"], LOG_TEXT_CHARACTERS_MAX),
+        line=_parse_text(line.get("line"), LOG_LINE_CHARACTERS_MAX),
+        name=_parse_text(line.get("name"), NAME_CHARACTERS_MAX),
+        actions=tuple(action for action in LOG_ACTIONS if action in listed),
+        signal=_parse_text(line.get("signal"), NAME_CHARACTERS_MAX),
+        webhook=_parse_text(line.get("webhook"), NAME_CHARACTERS_MAX),
+        rank=rank if _is_whole(rank) and rank >= 0 else 0,
+        node_rank=context.node_rank,
+    )
+
+
 _TRIAL_LINES = {
     "metrics": _to_validation,
     "progress": _to_progress,
@@ -411,7 +438,7 @@ _TRIAL_LINES = {
     "early_exit": _to_early_exit,
     "first_step": _to_first_step,
 }
-_AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}
+_AGENT_LINES = {"container": _to_container_state, "exited": _to_exit, "log_policy": _to_log_match}
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -15,6 +15,7 @@ from control_plane.config.hyperparameters import (
     Int,
     grid_point_count,
 )
+from control_plane.config.log_policies import find_content_problems
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.field_types import BATCH_SIZE, COUNT_MAX, MAX_LENGTH_HINT, is_count
 from control_plane.findings import Finding, path_text, shown_count
@@ -143,6 +144,10 @@ def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding
             yield Finding(loc, f"is more than {COUNT_MAX} batches or records", "", length.count)
 
 
+def _check_log_policies(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    yield from find_content_problems(config.log_policies, ("log_policies",))
+
+
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"entrypoint", "internal"}), _check_entrypoint),
     (frozenset({"searcher"}), _check_searcher),
@@ -154,6 +159,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"searcher"}), _check_searcher_options),
     (frozenset({"environment"}), _check_proxy_ports),
     (frozenset({"searcher", "hyperparameters", "debugger"}), _check_debugger),
+    (frozenset({"log_policies"}), _check_log_policies),
 )
 
 

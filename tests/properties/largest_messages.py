@@ -14,16 +14,21 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
+from control_plane.actors.trial.log_policies import EXCLUDED_MAX
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     DAMAGE_CHARACTERS_MAX,
+    LOG_LINE_CHARACTERS_MAX,
+    LOG_TEXT_CHARACTERS_MAX,
     METADATA_BYTES_MAX,
     NOTICE_CHARACTERS_MAX,
     TEXT_MAX,
 )
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
+from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.engine.engine import Engine
 from control_plane.scheduling.sizes import AGENTS_MAX
 from control_plane.searchers.era_rules import LENGTH_ERA
@@ -267,6 +272,20 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
+    LogPolicyMatched: Largest(
+        TRIAL,
+        lambda: LogPolicyMatched(
+            1,
+            text(LOG_TEXT_CHARACTERS_MAX),
+            text(LOG_LINE_CHARACTERS_MAX),
+            text(NAME_CHARACTERS_MAX),
+            LOG_ACTIONS,
+            text(NAME_CHARACTERS_MAX),
+            text(NAME_CHARACTERS_MAX),
+            28,
+            28,
+        ),
+    ),
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
@@ -328,6 +347,9 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
+    to_experiment.TrialSignaled: Largest(
+        CROWD, lambda: to_experiment.TrialSignaled(1, text(NAME_CHARACTERS_MAX))
+    ),
 }
 
 POOL_MESSAGES: Mapping[type, Largest] = {
@@ -339,7 +361,15 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_pool.PoolRemoved: Largest(EMPTY_POOL, to_pool.PoolRemoved),
     to_pool.SlotsRequested: Largest(
-        POOL, lambda: to_pool.SlotsRequested(9000, 1, AGENTS_MAX * SLOTS_MAX, "t" * 40, 1)
+        POOL,
+        lambda: to_pool.SlotsRequested(
+            9000,
+            1,
+            AGENTS_MAX * SLOTS_MAX,
+            "t" * 40,
+            1,
+            tuple(text(40) for _ in range(EXCLUDED_MAX)),
+        ),
     ),
     to_pool.JobChanged: Largest(CROWDED_POOL, lambda: to_pool.JobChanged(2)),
     to_pool.SlotsReleased: Largest(POOL, lambda: _RELEASED),

@@ -391,6 +391,16 @@ class DurationEnded:
     run_generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class TrialSignaled:
+    """A line of a trial's log matched a log policy with a signal."""
+
+    number: int
+    signal: str
+    """The text of the signal."""
+    run_generation: int = 0
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -425,4 +435,5 @@ ExperimentMessage = (
     | CostCheckDue
     | TrialPlaced
     | DurationEnded
+    | TrialSignaled
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 from control_plane.rows.stored_fields import keep_stored_name
 
@@ -450,6 +451,7 @@ AllocationMessage = (
     | ContainerStateReported
     | EarlyExitReported
     | CheckpointDamageReported
+    | LogPolicyMatched
     | AllocationExited
     | ValidationReported
     | ProgressReported

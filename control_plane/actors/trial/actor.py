@@ -48,6 +48,7 @@ from control_plane.actors.messages.trial import (
     ValidationReported,
     WorkAssigned,
 )
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
@@ -73,6 +74,7 @@ from control_plane.actors.trial.experiment_messages import (
     kill_trial,
 )
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
+from control_plane.actors.trial.log_policies import record_match
 from control_plane.actors.trial.replacement_tracking import track_replacement
 from control_plane.actors.trial.stalls import end_restart_delay
 from control_plane.actors.trial.state import Allocation, TrialState
@@ -173,6 +175,7 @@ def _apply_allocation_message(
             ContainerStateReported()
             | EarlyExitReported()
             | CheckpointDamageReported()
+            | LogPolicyMatched()
             | AllocationExited()
         ):
             return _apply_agent_message(state, allocation, message, context)
@@ -245,11 +248,12 @@ def _apply_agent_message(
     message: ContainerStateReported
     | EarlyExitReported
     | CheckpointDamageReported
+    | LogPolicyMatched
     | AllocationExited,
     context: StepContext,
 ) -> TrialState:
-    """Apply an agent's report: a container's state, an early exit, a damaged checkpoint, or a
-    node's exit.
+    """Apply an agent's report: a container's state, an early exit, a damaged checkpoint, a line of
+    the log, or a node's exit.
     """
     match message:
         case ContainerStateReported():
@@ -258,6 +262,8 @@ def _apply_agent_message(
             return record_early_exit(state, reason, context)
         case CheckpointDamageReported():
             return record_damage(state, allocation, message, context)
+        case LogPolicyMatched():
+            return record_match(state, allocation, message, context)
         case AllocationExited() if message.nodes > 1:
             return end_member(
                 state, allocation, gang.record_node_exit(allocation, message), context

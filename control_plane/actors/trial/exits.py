@@ -177,10 +177,11 @@ def _after_failure(
 ) -> TrialState:
     """Count a failure of the code, and start again or end the trial in ERROR.
 
-    The trial ends if the failure is permanent, or if more than `max_restarts` failures were
-    counted. A failure that a damaged checkpoint excuses is not counted as a restart.
+    The trial ends if the failure is permanent, if a log policy has canceled retries, or if more
+    than `max_restarts` failures were counted. A failure that a damaged checkpoint excuses is not
+    counted as a restart, unless a log policy has canceled retries.
     """
-    if can_excuse_failure(state, allocation):
+    if not state.retries_canceled and can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
     state = evolve(
@@ -194,6 +195,11 @@ def _after_failure(
     allowed = state.settings.max_restarts
     if message.is_permanent:
         context.add_reason("no restart: the code of the trial cannot be loaded")
+        return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
+    if state.retries_canceled:
+        reason = f"no restart: {state.retries_canceled}"
+        context.add_reason(reason)
+        state = evolve(state, message=f"{reason}\n{text}")
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     if state.restarts > allowed:
         context.add_reason(

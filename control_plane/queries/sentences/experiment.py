@@ -182,4 +182,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{context.trial(m.number)} has slots, from which max_duration counts"
     ),
     to_experiment.DurationEnded: lambda _, context: "the time of max_duration is over",
+    to_experiment.TrialSignaled: lambda m, context: (
+        f"the log of {context.trial(m.number)} shows {last_line(m.signal)}"
+    ),
 }

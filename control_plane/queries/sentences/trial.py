@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from control_plane.actors.messages import trial as to_trial
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import Place
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import (
@@ -176,5 +177,9 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
     ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asked to end: {m.reason}",
+    LogPolicyMatched: lambda m, context: (
+        f"the log of {context.allocation(m.epoch)} matched log policy {m.name or m.pattern}: "
+        f"{last_line(m.line)}"
+    ),
     to_trial.AllocationExited: _exit_sentence,
 }

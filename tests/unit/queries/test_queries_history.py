@@ -11,6 +11,7 @@ from control_plane.actors.messages.experiment import (
     SettingsChanged,
     TrialMetered,
     TrialPlaced,
+    TrialSignaled,
     TrialValidationReported,
     WaitEnded,
 )
@@ -299,6 +300,7 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (CostCheckDue(), "a check of its cost is due"),
         (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
         (DurationEnded(0), "the time of max_duration is over"),
+        (TrialSignaled(6, "CUDA OOM"), "the log of trial 7 shows CUDA OOM"),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),

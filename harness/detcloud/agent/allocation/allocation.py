@@ -18,6 +18,7 @@ from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
+from detcloud.agent.allocation.log_watch import LogWatch
 from detcloud.agent.allocation.run_limits import LimitWatch, RunLimits
 from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.start_times import StartTimes
@@ -81,6 +82,8 @@ class Allocation:
         # Whether the program is a command, notebook or shell, which does not continue elsewhere.
         self.runs_once = False
         self._watch: LimitWatch | None = None
+        self._log_bytes_max = log_bytes_max
+        self._log_watch: LogWatch | None = None
         self._limit_reason = ""
         self._limit_warning = ""
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
@@ -183,8 +186,10 @@ class Allocation:
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
         """Watch the limits of a command's, notebook's or shell's run, if the specification has any.
-        `poll` then warns in the log, and ends an idle run. Also set `runs_once`.
+        `poll` then warns in the log, and ends an idle run. `poll` also compares the log with log
+        policies of the specification. Also set `runs_once`.
         """
+        self._log_watch = LogWatch(self.directory, spec, self._agent_report, self._log_bytes_max)
         self.runs_once = (spec or {}).get("runs_once") is True
         limits = RunLimits.of_spec(spec)
         self._watch = None if limits is None else LimitWatch(limits, _now_ms())
@@ -264,6 +269,8 @@ class Allocation:
                         self._write_directives()
             if self._watch is not None and not self._exited and self.is_needed:
                 self._check_limits(self._watch)
+            if self._log_watch is not None and not self._exited:
+                self._log_watch.search(ended=False)
 
     def scan_output(self) -> ScanResult:
         """Search for reports and log output that are new since the last scan.
@@ -361,7 +368,9 @@ class Allocation:
         if status.phase is Phase.RUNNING:
             self._enter_state("RUNNING")
         elif status.phase is Phase.ENDED:
-            self._write_exit(status)
+            # The cluster must know all matching lines of the log before the exit.
+            if self._log_watch is None or self._log_watch.search(ended=True):
+                self._write_exit(status)
         elif status.phase is Phase.ABSENT:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
