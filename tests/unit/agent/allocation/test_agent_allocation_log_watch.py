@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from detcloud.agent.allocation import log_watch
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.allocation.log_watch import (
     LINE_BYTES_MAX,
@@ -17,6 +19,8 @@ from detcloud.agent.allocation.log_watch import (
     RECORD_KIND,
     LogWatch,
 )
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import Phase, Status
 
 OOM = {"name": "CUDA OOM", "pattern": ".*CUDA out of memory.*", "signal": "CUDA OOM"}
 NUMBERS = {"pattern": r"\d+ errors?", "actions": ["cancel_retries"]}
@@ -211,3 +215,41 @@ def test_long_log_delays_exit_for_limited_time(
     monkeypatch.setattr(log_watch, "END_SECONDS_MAX", -1)
     assert one.watch.search(ended=True)
     assert b"is not compared with log policies" in directory.log.read_bytes()
+
+
+class EndedRuntime(ProcessRuntime):
+    """A runtime whose launches have all failed with exit code 1."""
+
+    def poll(self, folder: Path) -> Status:
+        return Status(Phase.ENDED, code=1, stage="trial")
+
+    def remove(self, folder: Path) -> None:
+        """Leave the folder as it is."""
+
+
+def kinds(directory: AllocationDirectory) -> list[str]:
+    return [record["kind"] for record in AgentReport(directory.report).records()]
+
+
+def test_match_is_recorded_before_exit(directory: AllocationDirectory) -> None:
+    directory.write_spec({"log_policies": [OOM]})
+    directory.log.write_bytes(b"CUDA out of memory")
+    Allocation.adopt(directory, EndedRuntime()).poll()
+    assert kinds(directory) == [RECORD_KIND, "container", "exited"]
+
+
+def test_exit_waits_for_search(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.write_spec({"log_policies": [OOM]})
+    directory.log.write_bytes((b"x" * 63 + b"\n") * 4_096 + b"CUDA out of memory")
+    allocation = Allocation.adopt(directory, EndedRuntime())
+    with monkeypatch.context() as patched:
+        patched.setattr(log_watch, "SCAN_SECONDS", -1)
+        allocation.poll()
+        assert allocation.is_active
+        assert kinds(directory) == []
+    allocation.poll()
+    assert not allocation.is_active
+    assert sorted(kinds(directory)) == ["container", "exited", RECORD_KIND]
+    assert kinds(directory)[-1] == "exited"
