@@ -83,7 +83,7 @@ class Allocation:
         self.runs_once = False
         self._watch: LimitWatch | None = None
         self._log_bytes_max = log_bytes_max
-        self._log_watch: LogWatch | None = None
+        self._log_watch = LogWatch(directory, None, self._agent_report, log_bytes_max)
         self._limit_reason = ""
         self._limit_warning = ""
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
@@ -186,8 +186,7 @@ class Allocation:
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
         """Watch the limits of a command's, notebook's or shell's run, if the specification has any.
-        `poll` then warns in the log, and ends an idle run. `poll` also compares the log with log
-        policies of the specification. Also set `runs_once`.
+        `poll` then warns in the log, ends an idle run, and applies log policies. Set `runs_once`.
         """
         self._log_watch = LogWatch(self.directory, spec, self._agent_report, self._log_bytes_max)
         self.runs_once = (spec or {}).get("runs_once") is True
@@ -269,7 +268,7 @@ class Allocation:
                         self._write_directives()
             if self._watch is not None and not self._exited and self.is_needed:
                 self._check_limits(self._watch)
-            if self._log_watch is not None and not self._exited:
+            if not self._exited:
                 self._log_watch.search(ended=False)
 
     def scan_output(self) -> ScanResult:
@@ -369,7 +368,7 @@ class Allocation:
             self._enter_state("RUNNING")
         elif status.phase is Phase.ENDED:
             # The cluster must know all matching lines of the log before the exit.
-            if self._log_watch is None or self._log_watch.search(ended=True):
+            if self._log_watch.search(ended=True):
                 self._write_exit(status)
         elif status.phase is Phase.ABSENT:
             message = "the agent stopped before it started the trial"
