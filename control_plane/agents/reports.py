@@ -31,6 +31,7 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
 from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.searchers.method import ExitReason
+from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
 BATCHES = "batches"
@@ -48,8 +49,6 @@ NOTICE_CHARACTERS_MAX = 200
 """The characters of an interruption notice that are kept."""
 LOG_LINE_CHARACTERS_MAX = 200
 """The characters of a line that matched a log policy that are kept."""
-LOG_TEXT_CHARACTERS_MAX = 200
-"""The characters of the pattern of a log policy that are kept."""
 NAMES_CHARACTERS_MAX = 400
 """The characters of metric names and values that an error quotes."""
 VALUES_MAX = 16
@@ -417,7 +416,7 @@ def _to_log_match(report: Report, context: ReportContext) -> TrialMessage:
     listed = actions if isinstance(actions, list) else []
     return LogPolicyMatched(
         epoch=report.epoch,
-        pattern=_parse_text(line["pattern"], LOG_TEXT_CHARACTERS_MAX),
+        pattern=_parse_text(line["pattern"], PATTERN_CHARACTERS_MAX),
         line=_parse_text(line.get("line"), LOG_LINE_CHARACTERS_MAX),
         name=_parse_text(line.get("name"), NAME_CHARACTERS_MAX),
         actions=tuple(action for action in LOG_ACTIONS if action in listed),

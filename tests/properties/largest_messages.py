@@ -22,7 +22,6 @@ from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     DAMAGE_CHARACTERS_MAX,
     LOG_LINE_CHARACTERS_MAX,
-    LOG_TEXT_CHARACTERS_MAX,
     METADATA_BYTES_MAX,
     NOTICE_CHARACTERS_MAX,
     TEXT_MAX,
@@ -46,6 +45,7 @@ from control_plane.searchers.space import Const, Group
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
 from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
+from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
@@ -276,7 +276,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
         TRIAL,
         lambda: LogPolicyMatched(
             1,
-            text(LOG_TEXT_CHARACTERS_MAX),
+            text(PATTERN_CHARACTERS_MAX),
             text(LOG_LINE_CHARACTERS_MAX),
             text(NAME_CHARACTERS_MAX),
             LOG_ACTIONS,

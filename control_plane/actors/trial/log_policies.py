@@ -15,6 +15,8 @@ from control_plane.evolve import evolve
 
 MATCHES_KEPT = 4
 EXCLUDED_MAX = 64
+SHOWN_CHARACTERS_MAX = 200
+"""The characters of the pattern of a policy without a name that the state keeps."""
 
 
 def record_match(
@@ -32,7 +34,7 @@ def record_match(
     match = LogMatch(
         at_ms=context.now_ms,
         epoch=message.epoch,
-        name=message.name or message.pattern,
+        name=message.name or message.pattern[:SHOWN_CHARACTERS_MAX],
         line=message.line,
         actions=message.actions,
         signal=message.signal,

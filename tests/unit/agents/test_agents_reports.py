@@ -112,7 +112,7 @@ def test_match_of_log_policy_counts_from_agent_only() -> None:
         ("webhook", "w", "webhook", "w"),
         ("rank", -1, "rank", 0),
         ("rank", HUGE, "rank", 0),
-        ("pattern", "p" * 10_000, "pattern", "p" * 200),
+        ("pattern", "p" * 10_000, "pattern", "p" * 1_000),
     ],
 )
 def test_hostile_match_of_log_policy_is_bounded(
