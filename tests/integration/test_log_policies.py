@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,8 @@ from typing import Any
 import pytest
 
 from detcloud.client import Client, Experiment, Trial
-from tests.integration.embedded_cluster import EmbeddedCluster
-from tests.patience import wait_until
+from tests.integration.embedded_cluster import EmbeddedCluster, environment
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -91,3 +93,28 @@ def test_default_policies_only_signal(client: Client, tmp_path: Path) -> None:
 def test_name_without_pattern_switches_a_default_off(client: Client, tmp_path: Path) -> None:
     trial = only_trial(run(client, tmp_path, OUT_OF_MEMORY, {"name": "CUDA OOM"}))
     assert (trial.signal, trial.log_matches) == ("", [])
+
+
+@pytest.fixture
+def second_agent(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[None]:
+    """Run a further agent with the name `second` in the cluster's pool."""
+    command = [sys.executable, "-m", "detcloud.agent", "--url", cluster.record()["url"]]
+    command += ["--token-file", str(cluster.home / "agent.token"), "--name", "second"]
+    command += ["--pool", "default", "--work-dir", str(tmp_path / "second"), "--slots", "2"]
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
+    client = cluster.client()
+    wait_until(lambda: any(agent.id == "second" for agent in client.agents()))
+    yield
+    process.terminate()
+    process.wait(PROCESS_SECONDS_MAX)
+
+
+@pytest.mark.usefixtures("second_agent")
+def test_excluded_machine_runs_the_trial_only_once(client: Client, tmp_path: Path) -> None:
+    policy = {"name": "ECC", "pattern": "ECC error", "action": "exclude_node"}
+    trial = only_trial(run(client, tmp_path, "uncorrectable ECC error", policy))
+    assert trial.restarts == 2
+    agents = [match["agent_id"] for match in trial.log_matches if match["policy"] == "ECC"]
+    # The first run excludes one of the two machines, and the second run the other.
+    assert sorted(agents) == ["local", "second"]
+    assert sorted(trial.excluded_agents) == ["local", "second"]
