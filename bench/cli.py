@@ -17,6 +17,7 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.gangs import gangs
 from bench.halving import halving
+from bench.log_policies import log_policies
 from bench.logs import logs
 from bench.machine import header, this_machine
 from bench.packages import packages
@@ -51,6 +52,7 @@ FIGURES: dict[str, Figure] = {
     "reading": reading,
     "page": page,
     "logs": logs,
+    "log-policies": log_policies,
     "fan-in": fan_in,
     "commands": commands,
     "cluster": cluster,

@@ -1,6 +1,8 @@
 """The choice of instances that a pass drains or terminates. Pure."""
 
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
 from enum import IntEnum
 from math import ceil
 
@@ -34,10 +36,11 @@ def disrupt_instances(draft: DraftPlan) -> None:
     an interruption was announced or `record_boot_failure` excludes the instance.
 
     Instances drain in this order: with a rebalance recommendation, with room that the overdue
-    request needs, idle or spare for `idle_ms_max`, in excess of the maximum. The overdue request is
-    the first servable request that has waited longer than the pool allows. An instance is spare if
-    it is idle, or its work would fit into the free slots of another instance of its size. The
-    draft's marks of spare instances are updated.
+    request needs, with room that a request needs which excludes the agent, idle or spare for
+    `idle_ms_max`, in excess of the maximum. The overdue request is the first servable request that
+    has waited longer than the pool allows. An instance is spare if it is idle, or its work would
+    fit into the free slots of another instance of its size. The draft's marks of spare instances
+    are updated.
 
     Each drain or termination uses up one of the draft's `tokens`, except the termination of an
     instance that was drained. Without a token left, the instance stays as it is. A draining
@@ -49,6 +52,7 @@ def disrupt_instances(draft: DraftPlan) -> None:
     _drain_recommended(draft)
     need = assess_need(draft)
     _drain_for_overdue(draft, need.overdue)
+    _drain_excluded(draft, need)
     _mark_spare(draft)
     _drain_idle(draft, need)
     _disrupt_excess(draft)
@@ -134,6 +138,29 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
         draft.disrupt(row, InstanceState.DRAINING, reason)
 
 
+def _drain_excluded(draft: DraftPlan, need: LaunchNeed) -> None:
+    """Drain idle instances, in the draft, to make room for requests that exclude the instances.
+
+    Do nothing unless a request lacks room below the pool's maximum. An instance that another
+    pending request will use stays (`_count_unneeded_idle`). At least one instance drains, and as
+    many as the wanted launches exceed the room. Each drain uses up one of the draft's `tokens`;
+    without a token left, an instance stays.
+    """
+    excluded = {agent for job in need.demand.jobs for agent in job.excluded_agents}
+    if not need.is_short or not excluded:
+        return
+    lacking = sum(launch.count for launch in need.launches) - need.most
+    unneeded = _count_unneeded_idle(draft, need)
+    idle = [row for row in idle_capacity_rows(draft) if row.id in excluded]
+    left = max(1, lacking)
+    for row in sorted(idle, key=lambda other: _drain_order(draft, other)):
+        reason = "a request that excludes its agent waits and needs its place"
+        is_free = left > 0 and unneeded[row.offering.slots] > 0
+        if is_free and draft.disrupt(row, InstanceState.DRAINING, reason):
+            unneeded[row.offering.slots] -= 1
+            left -= 1
+
+
 def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, str]:
     """Return a sort key: the least work first, then the most expensive, then the oldest.
 
@@ -203,11 +230,6 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     keep no instance.
     """
     snapshot = draft.snapshot
-    busy = Counter(row.offering.slots for row in busy_capacity_rows(draft))
-    idle = Counter(row.offering.slots for row in idle_capacity_rows(draft))
-    starting = Counter(row.offering.slots for row in starting_capacity_rows(draft))
-    for offering, count in snapshot.pending:
-        starting[offering.slots] += count
     # Silent and draining instances count as room, since replacements will follow.
     existing = len(starting_capacity_rows(draft)) + len(connected_capacity_rows(draft))
     pending = sum(count for _, count in snapshot.pending)
@@ -216,11 +238,32 @@ def _count_unneeded_idle(draft: DraftPlan, need: LaunchNeed) -> Counter[int]:
     if room_to_make(draft, need.overdue).drains:
         # The overdue request needs all idle instances of the wanted size.
         return Counter()
-    demand = snapshot.demand
+    idle = Counter(row.offering.slots for row in idle_capacity_rows(draft))
+    kept = Counter[int]()
+    for excluded in {job.excluded_agents for job in snapshot.demand.jobs}:
+        kept += _count_kept_idle(draft, excluded, bounds)
+    return idle - kept
+
+
+def _count_kept_idle(
+    draft: DraftPlan, excluded_agents: Collection[str], bounds: InstanceBounds
+) -> Counter[int]:
+    """Count the idle instances by size that requests with equal exclusions will use.
+
+    Instances with an excluded agent do not count.
+    """
+    demand = draft.snapshot.demand
+    jobs = tuple(job for job in demand.jobs if job.excluded_agents == excluded_agents)
+    demand = replace(demand, jobs=jobs)
+    idle, busy, starting = (
+        Counter(row.offering.slots for row in rows(draft) if row.id not in excluded_agents)
+        for rows in (idle_capacity_rows, busy_capacity_rows, starting_capacity_rows)
+    )
+    for offering, count in draft.snapshot.pending:
+        starting[offering.slots] += count
     return Counter(
         {
-            size: count
-            - sizing.count_kept_idle(demand, size, count, busy[size], starting[size], bounds)
+            size: sizing.count_kept_idle(demand, size, count, busy[size], starting[size], bounds)
             for size, count in idle.items()
         }
     )

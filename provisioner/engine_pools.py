@@ -4,6 +4,7 @@ The rows of one snapshot may be read at different moments. The next pass, 5 s la
 decisions that this causes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,8 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.job_row import POOLS, JobRow
 from control_plane.actors.messages.pool import PoolSettings, SupplyChecked
 from control_plane.actors.pool.agent_slots import AgentSlots
-from control_plane.actors.pool.job_queue import Group, JobQueue
+from control_plane.actors.pool.groups import Group
+from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.pool.state import PoolState, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
@@ -182,7 +184,7 @@ def pool_demand(
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
-    jobs = list(_job_demands(groups, find_deadline))
+    jobs = list(_job_demands(queue, groups, find_deadline))
     has_pending = any(job.pending_slots for job in jobs)
     return Demand(
         jobs=tuple(job for job in jobs if job.pending_slots),
@@ -220,13 +222,14 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
 
 
 def _job_demands(
-    groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
+    queue: JobQueue, groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
 ) -> Iterator[JobDemand]:
     """Yield the pending work of each job without an agent label.
 
     Zero-slot requests are left out. A job without any other pending request is included, with empty
-    `pending_slots`. `groups` has each job's experiment number and group. `find_deadline` is called
-    only for jobs with pending slots, and its errors are passed on.
+    `pending_slots`. A job's requests that exclude the same agents are a separate demand. `groups`
+    has each job's experiment number and group. `find_deadline` is called only for jobs with pending
+    slots, and its errors are passed on.
     """
     for number, group in groups:
         row = group.row
@@ -234,9 +237,25 @@ def _job_demands(
             continue
         remaining = None if row.max_slots is None else max(0, row.max_slots - group.held)
         sizes = {slots: count for slots, count in group.pending.items() if slots}
-        yield JobDemand(
-            sizes, remaining, row.single_agent, find_deadline(number, row) if sizes else None
-        )
+        deadline = find_deadline(number, row) if sizes else None
+        excluding = _excluding_requests(queue, number) if group.excluding else {}
+        for excluded, counts in excluding.items():
+            sizes = dict(Counter(sizes) - counts)
+            yield JobDemand(counts, remaining, row.single_agent, deadline, excluded_agents=excluded)
+        yield JobDemand(sizes, remaining, row.single_agent, deadline)
+
+
+def _excluding_requests(queue: JobQueue, group: int) -> dict[tuple[str, ...], Counter[int]]:
+    """Return the number of the group's requests by size, for each set of excluded agents.
+
+    Requests that exclude no agent, and requests without slots, are left out.
+    """
+    counts: dict[tuple[str, ...], Counter[int]] = {}
+    for request in queue.requests(group):
+        if request.excluded_agents and request.slots:
+            excluded = tuple(sorted({*request.excluded_agents}))
+            counts.setdefault(excluded, Counter())[request.slots] += 1
+    return counts
 
 
 def _connected_agent(agent: AgentSlots) -> ConnectedAgent:

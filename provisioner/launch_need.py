@@ -147,4 +147,4 @@ def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
     The actual work and agent are ignored. The zone is the instance's, or else the offering's.
     """
     slots, zone = row.offering.slots, row.zone or row.offering.zone
-    return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)
+    return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone, agent=row.id)

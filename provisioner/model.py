@@ -94,6 +94,8 @@ class JobDemand:
     """The job's progress; None if the job has no deadline."""
     market: Market | None = None
     """The market on which the job's instances must be bought; None allows both markets."""
+    excluded_agents: tuple[str, ...] = ()
+    """The ids of the agents that must not run these requests, sorted."""
 
 
 @dataclass(frozen=True, slots=True)

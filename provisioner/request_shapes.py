@@ -37,6 +37,8 @@ class RequestShape(NamedTuple):
     """Whether the request must fit on a single agent."""
     market: Market | None = None
     """The market that the request is restricted to; None for both."""
+    excluded_agents: tuple[str, ...] = ()
+    """The ids of the agents that must not run the request, sorted."""
 
 
 def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
@@ -65,7 +67,7 @@ def request_shape(size: int, job: JobDemand) -> RequestShape:
 
     Whether the job has such a request does not matter.
     """
-    return RequestShape(size, job.single_agent, job.market)
+    return RequestShape(size, job.single_agent, job.market, job.excluded_agents)
 
 
 def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[RequestShape]:

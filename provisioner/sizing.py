@@ -52,14 +52,19 @@ class FreeCapacity:
     """The instance's zone, or "" if unknown."""
     has_work: bool = False
     """Whether allocations run on the instance."""
+    agent: str = ""
+    """The id of the instance's agent, or "" if no instance exists yet."""
 
-    def may_serve(self, market: Market | None) -> bool:
-        """Whether a request that is restricted to `market` may run on this instance.
+    def may_serve(self, shape: RequestShape) -> bool:
+        """Whether a request of a market may run on this instance. Free slots do not matter.
 
-        True for a request without a restriction (None). True also if the instance is connected,
-        since the scheduler ignores the market of connected instances. Otherwise, on-demand
-        instances may serve spot requests, but not the reverse. Free slots do not matter.
+        False if the request excludes the agent. True for a request without a market. True also if
+        the instance is connected, since the scheduler ignores the market of connected instances.
+        Otherwise, on-demand instances may serve spot requests, but not the reverse.
         """
+        if self.agent in shape.excluded_agents:
+            return False
+        market = shape.market
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
     @property
@@ -216,8 +221,8 @@ def count_kept_idle(
     Single-instance requests count first. A gang, a request on several instances, counts if idle,
     starting and launchable instances suffice. For the overdue gang, which has waited longer than
     the pool allows, busy instances count as well. Markets are ignored, as by the scheduler.
-    Zero-slot requests do not count. The result is 0 if the demand has a hold reason. Nothing is
-    changed.
+    Zero-slot requests do not count. The caller leaves out instances that the requests exclude. The
+    result is 0 if the demand has a hold reason. Nothing is changed.
 
     Args:
         demand: the pending work.
@@ -227,7 +232,8 @@ def count_kept_idle(
     """
     if demand.hold_reason:
         return 0
-    demand = replace(demand, jobs=tuple(replace(job, market=None) for job in demand.jobs))
+    jobs = (replace(job, market=None, excluded_agents=()) for job in demand.jobs)
+    demand = replace(demand, jobs=tuple(jobs))
     kept = min(idle, _instances_for_single(demand, request_shapes(demand), size, Market.SPOT))
     wanted = _overdue_gang_size(demand, size, bounds.instances_max)
     if wanted <= idle + busy + starting + bounds.room:
@@ -246,11 +252,13 @@ def count_kept_idle(
 def _overdue_gang_size(demand: Demand, size: int, instances_max: int) -> int:
     """Return how many instances with `size` slots the first overdue request needs, if a gang.
 
-    Skip overdue requests that instances of this size cannot serve. Return 0 without an overdue
-    request, or if the first one fits on a single instance.
+    Skip overdue requests that instances of this size cannot serve, and sizes without a job in the
+    demand. Return 0 without an overdue request, or if the first one fits on a single instance.
     """
+    shapes = {shape[:2] for shape in request_shapes(demand)}
     for slots, single_agent in demand.overdue:
-        if can_serve(size, RequestShape(slots, single_agent), instances_max):
+        shape = RequestShape(slots, single_agent)
+        if shape[:2] in shapes and can_serve(size, shape, instances_max):
             return slots // size if slots > size else 0
     return 0
 
@@ -266,7 +274,7 @@ def _ordered_requests(
     requests = count_requests(demand, shapes) - (served or Counter())
     return sorted(
         requests.items(),
-        key=lambda item: (item[0].slots, item[0].single_agent, str(item[0].market)),
+        key=lambda item: (*item[0][:2], str(item[0].market), item[0].excluded_agents),
     )
 
 
@@ -311,7 +319,7 @@ def _launches_for_gangs(
                 for instance in sorted(capacity, key=lambda item: item.has_work)
                 if instance.size == offering.slots
                 and (instance.is_empty or (is_next and instance.has_work))
-                and instance.may_serve(shape.market)
+                and instance.may_serve(shape)
             ][:wanted]
             fresh = wanted - len(usable)
             if fresh > room:
@@ -340,7 +348,7 @@ def _assign_to_starting(
     assigned = 0
     for instance in sorted(capacity, key=lambda item: item.slots):
         while assigned < count and not instance.is_connected and instance.slots >= shape.slots:
-            if not instance.may_serve(shape.market):
+            if not instance.may_serve(shape):
                 break
             instance.slots -= shape.slots
             assigned += 1
@@ -372,7 +380,7 @@ def _instances_for_single(
     for shape, count in reversed(_ordered_requests(demand, single, served)):
         left = count
         for instance in sorted((*capacity, *fresh), key=lambda item: item.slots):
-            if left and not instance.is_connected and instance.may_serve(shape.market):
+            if left and not instance.is_connected and instance.may_serve(shape):
                 assigned = min(left, instance.slots // shape.slots)
                 instance.slots -= assigned * shape.slots
                 left -= assigned

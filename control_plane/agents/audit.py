@@ -27,7 +27,7 @@ from control_plane.actors.messages.pool import (
     StaleAllocationsFound,
 )
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.state import (
     CONTENT_FAMILIES,
     agents_of,

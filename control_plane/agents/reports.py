@@ -27,6 +27,7 @@ from control_plane.actors.messages.trial import (
     ValidationReported,
 )
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
 from control_plane.agents.hang_reports import to_hang, to_stacks
@@ -39,7 +40,9 @@ from control_plane.agents.report_values import (
     parse_pattern,
     parse_text,
 )
+from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.searchers.method import ExitReason
+from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
 BATCHES = "batches"
@@ -59,6 +62,8 @@ ALERT_CHARACTERS_MAX = 300
 """The characters of an alert's title that are kept."""
 NOTICE_CHARACTERS_MAX = 200
 """The characters of an interruption notice that are kept."""
+LOG_LINE_CHARACTERS_MAX = 200
+"""The characters of a line that matched a log policy that are kept."""
 NAMES_CHARACTERS_MAX = 400
 """The characters of metric names and values that an error quotes."""
 VALUES_MAX = 16
@@ -431,6 +436,27 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     )
 
 
+def _to_log_match(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert the agent's `log_policy` line. Texts are cut, and unknown actions are left out.
+
+    Raises KeyError without a pattern.
+    """
+    line = report.line
+    actions, rank = line.get("actions"), line.get("rank")
+    listed = actions if isinstance(actions, list) else []
+    return LogPolicyMatched(
+        epoch=report.epoch,
+        pattern=parse_text(line["pattern"], PATTERN_CHARACTERS_MAX),
+        line=parse_text(line.get("line"), LOG_LINE_CHARACTERS_MAX),
+        name=parse_text(line.get("name"), NAME_CHARACTERS_MAX),
+        actions=tuple(action for action in LOG_ACTIONS if action in listed),
+        signal=parse_text(line.get("signal"), NAME_CHARACTERS_MAX),
+        webhook=parse_text(line.get("webhook"), NAME_CHARACTERS_MAX),
+        rank=rank if is_whole(rank) and rank >= 0 else 0,
+        node_rank=context.node_rank,
+    )
+
+
 _TRIAL_LINES = {
     "metrics": _to_validation,
     "progress": _to_progress,
@@ -445,6 +471,7 @@ _TRIAL_LINES = {
 _AGENT_LINES = {
     "container": _to_container_state,
     "exited": _to_exit,
+    "log_policy": _to_log_match,
     "hang": lambda report, _: to_hang(report.epoch, report.line),
     "stacks": lambda report, _: to_stacks(report.epoch, report.line),
 }

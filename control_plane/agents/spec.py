@@ -13,6 +13,7 @@ from control_plane.checkpoint_stores.trial_storage import storage_fields
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.images import images_to_run
+from control_plane.config.log_policies import effective_policies
 from control_plane.config.section import REVEAL
 from control_plane.config.storage import CheckpointStorage
 
@@ -65,6 +66,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "metric": experiment.metric,
             "smaller_is_better": experiment.smaller_is_better,
             "test_mode": definition.test_mode,
+            "log_policies": effective_policies(config.log_policies),
             # The first step of a traced run ends a span.
             "replaces_run": trial.replacement is not None or _exports_spans(trial),
             **({"runs_once": True} if trial.settings.runs_once else {}),

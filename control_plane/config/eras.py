@@ -71,7 +71,7 @@ STEP_ERA: Final = EraRules(
     grid_points_max=2_000,
     grid_integers_extra=0,
     null_hides=True,
-    appended=frozenset(),
+    appended=frozenset({("log_policies",)}),
     generated_name="description",
     defaults=MappingProxyType(
         {
@@ -93,6 +93,7 @@ LENGTH_ERA: Final = EraRules(
         {
             ("bind_mounts",),
             ("labels",),
+            ("log_policies",),
             ("resources", "devices"),
             VARIABLES_LOC,
             SHOWN_LOC,

@@ -200,7 +200,10 @@ class ExperimentConfig(Section):
     retention_policy: CarriedMap | None = None
     """Accepted, but has no effect."""
     log_policies: LogPolicies = ()
-    """Accepted, but has no effect."""
+    """Actions for lines of the log that match a pattern; see
+    [Log policies](log-policies.md). Policies of the cluster are added, unless they have the name
+    of a policy here.
+    """
     slurm: CarriedMap | None = None
     """Accepted, but has no effect."""
     pbs: CarriedMap | None = None

@@ -17,7 +17,6 @@ _NO_MANAGER = "remove it: agents take trials from this cluster, not from a workl
 _TENSORBOARD_HERE = "remove it: TensorBoard runs on the user's machine"
 _NOTHING_SENT = "remove it: this cluster sends nothing to other services"
 _NO_CAPABILITIES = "remove it: the user of a trial has none"
-_LOG_WATCH = "remove it: nothing watches what a trial prints"
 _AGENT = "an agent has options instead, see `python -m detcloud.agent --help`"
 _AGENT_IMAGE = "remove it: an instance starts its agent itself, without an image of it"
 _AGENT_LEASE = "remove it: an agent tries to reach the cluster again until its lease lapses"
@@ -113,7 +112,6 @@ TASK_CONTAINER_DEFAULTS: Final[Hints] = MappingProxyType(
         "pbs": _NO_MANAGER,
         "add_capabilities": _NO_CAPABILITIES,
         "drop_capabilities": _NO_CAPABILITIES,
-        "log_policies": _LOG_WATCH,
         "startup_hook": "put it into startup-hook.sh of the model code",
         "work_dir": "remove it: the working directory is the model code's",
         "shm_size": "write it as shm_size_bytes",

@@ -14,6 +14,7 @@ from control_plane.config.environment import (
     is_variable,
 )
 from control_plane.config.eras import PERIODS, EraRules, Tree
+from control_plane.config.log_policies import policy_identity
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.searcher import SearcherSection
 from control_plane.config.storage import CheckpointStorage
@@ -242,6 +243,7 @@ _IDENTITIES: Final[Mapping[Loc, Callable[[object], object]]] = {
     ("bind_mounts",): _container_path,
     ("resources", "devices"): _container_path,
     ("labels",): lambda entry: entry,
+    ("log_policies",): policy_identity,
     SHOWN_LOC: lambda entry: entry,
     VARIABLES_LOC: _variable_name,
 }

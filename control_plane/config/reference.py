@@ -134,6 +134,7 @@ TYPES: Final[Mapping[str, str]] = {
     "TagValue": "string",
     "CarriedMap": "map",
     "DescribedTypes": "map",
+    "CheckedLogPolicies": "list of maps",
     "LogPolicies": "list of maps",
     "Optimizations": "map",
     "Profiling": "map",

@@ -16,6 +16,7 @@ from control_plane.config.environment import (
     VariablesField,
     render_variables,
 )
+from control_plane.config.log_policies import CheckedLogPolicies
 from control_plane.config.resources import BindMounts, DeviceField
 from control_plane.config.section import REVEAL, Section
 from control_plane.field_types import Count, CountOrZero
@@ -55,6 +56,11 @@ class TaskContainerDefaults(Section):
     """Devices of the host. Configurations of the length era add entries. Configurations of the step
     era replace the list.
     """
+    log_policies: CheckedLogPolicies = ()
+    """Policies for lines of logs, as `log_policies` of experiments. Configurations add policies,
+    and replace policies of the same name. The default policies are `CUDA OOM` and `ECC Error`, and
+    an entry with only the `name` switches a default policy off.
+    """
 
     @field_serializer("environment_variables")
     def _render_variables(
@@ -68,8 +74,9 @@ class TaskContainerDefaults(Section):
         """Return the defaults as a layer of an experiment's configuration, secrets unmasked.
 
         `shm_size_bytes` becomes `resources.shm_size`, and `devices` becomes `resources.devices`.
-        `preemption_timeout` and `bind_mounts` keep their names, and all other fields move to
-        `environment`. Fields with their default values and empty sections are left out.
+        `preemption_timeout`, `bind_mounts` and `log_policies` keep their names, and all other
+        fields move to `environment`. Fields with their default values and empty sections are left
+        out.
         """
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
@@ -78,7 +85,9 @@ class TaskContainerDefaults(Section):
             if name in given
         }
         kept = {
-            name: given.pop(name) for name in ("preemption_timeout", "bind_mounts") if name in given
+            name: given.pop(name)
+            for name in ("preemption_timeout", "bind_mounts", "log_policies")
+            if name in given
         }
         parts = {"resources": resources, "environment": given}
         return kept | {name: part for name, part in parts.items() if part}

@@ -121,6 +121,7 @@ class Experiment(Answer):
     search_method: MethodView | None = None
     run: SingleRun | None = None
     values: dict[str, ListedValue] = {}
+    signal: str = ""
 
 
 class ExperimentWithConfig(Experiment):
@@ -360,6 +361,7 @@ def _fields(
         "ends_ms": state.ends_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,
+        "signal": state.signal,
         "labels": list(current.labels),
         "metadata": dict(current.metadata),
         "revision": remarks_revision(state, current),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.state import job_queue_of
 from control_plane.actors.records import Status
 from control_plane.engine.head import PARTS

@@ -88,6 +88,22 @@ class Damage(Answer):
     instead_steps: int
 
 
+class LogMatchView(Answer):
+    """A line of a run's log that matched a log policy, with the policy's actions and signal.
+
+    `agent_id` is "" if the agent is unknown. `rank` is the rank of the process that wrote the line.
+    """
+
+    time_ms: int
+    epoch: int
+    policy: str
+    line: str
+    actions: list[str]
+    signal: str
+    agent_id: str
+    rank: int
+
+
 class Trial(Answer):
     """A trial; docs/api.md describes the fields."""
 
@@ -108,6 +124,10 @@ class Trial(Answer):
     losses: int
     recent_losses: list[Loss]
     recent_damages: list[Damage]
+    signal: str
+    log_matches: list[LogMatchView]
+    retries_canceled: str
+    excluded_agents: list[str]
     latest_checkpoint: str | None
     warm_start: str | None
     allocation: Allocation | None
@@ -306,6 +326,22 @@ def _fields(services: Services, state: TrialState, search: _Search) -> dict[str,
             )
             for damage in state.recent_damages
         ],
+        "signal": state.signal,
+        "log_matches": [
+            LogMatchView(
+                time_ms=match.at_ms,
+                epoch=match.epoch,
+                policy=match.name,
+                line=match.line,
+                actions=list(match.actions),
+                signal=match.signal,
+                agent_id=match.agent,
+                rank=match.rank,
+            )
+            for match in state.log_matches
+        ],
+        "retries_canceled": state.retries_canceled,
+        "excluded_agents": list(state.excluded_agents),
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
         "warm_start": inherited.uuid if inherited else search.warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,

@@ -101,11 +101,28 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
                     smallest = slots
         if demand:
             registered = (job.submitted_ms, job.group)
+            demand -= _impossible_slots(job, agent_set)
             if job.max_slots is not None:
                 demand = min(demand, job.max_slots)
             yield ShareClaim(
                 job.group, registered, demand, job.weight, job.non_preemptible_slots, smallest
             )
+
+
+def _impossible_slots(job: Job, agent_set: AgentSet) -> int:
+    """Return the slots of the job's requests that only excluded agents could run.
+
+    Requests of sizes that no agent can run do not count. Read the requests only if the job has
+    requests that exclude agents.
+    """
+    requests = job.pending if job.excluding else ()
+    return sum(
+        request.slots
+        for request in requests
+        if request.excluded_agents
+        and agent_set.can_ever_fit(request.slots, request.single_agent)
+        and not agent_set.can_ever_fit(request.slots, request.single_agent, request.excluded_agents)
+    )
 
 
 def _choose_victims(
@@ -119,7 +136,8 @@ def _choose_victims(
     1. Try the oldest allocations of each job.
     2. If their slots serve no request, or only the victims would start again, try allocations on
        the agents where these jobs hold most slots.
-    3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
+    3. If a request excludes agents, try allocations on other agents.
+    4. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
     Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
     share. The offers of `claims` may change.
@@ -134,7 +152,9 @@ def _choose_victims(
     if not exceeding:
         return []
     unmet = _UnmetShares(jobs, offered, placer)
-    for order_key in (_start_number, _agents_with_most_slots(exceeding)):
+    order_keys = [_start_number, _agents_with_most_slots(exceeding)]
+    order_keys += (_other_agents_first(request) for request in unmet.excluding[:1])
+    for order_key in order_keys:
         victims = [
             victim
             for job in exceeding
@@ -260,11 +280,27 @@ def _agents_with_most_slots(
     )
 
 
+def _other_agents_first(
+    request: AllocationRequest,
+) -> Callable[[RunningAllocation], tuple[bool, int]]:
+    """Return a sort key by which allocations that only use agents excluded by the request come
+    last.
+
+    Among the others, older allocations come first.
+    """
+    excluded = frozenset(request.excluded_agents)
+    return lambda running: (
+        excluded.issuperset(place.agent for place in running.placements),
+        running.start,
+    )
+
+
 class _UnmetShares:
     """The sizes of requests within the shares that fit no agent, even after stopping allocations
     end.
 
-    Nothing outside this object is changed.
+    Nothing outside this object is changed. `excluding` are requests within the shares that exclude
+    agents and find no place.
 
     Args:
         jobs: the jobs with a share.
@@ -282,6 +318,7 @@ class _UnmetShares:
         """
         self._agents = placer.agents.copy()
         self._sizes: set[tuple[int, bool]] = set()
+        self.excluding: list[AllocationRequest] = []
         for job in jobs if any(job.leaving_slots for job in jobs) else ():
             self._agents.release_allocations(
                 running for running in job.allocations if running.leaving
@@ -305,7 +342,11 @@ class _UnmetShares:
         """
         agents = self._agents.copy()
         is_on_agents = agents.release_allocations(victim.allocation for victim in victims)
-        return not is_on_agents or any(agents.can_fit_now(*size) for size in self._sizes)
+        return (
+            not is_on_agents
+            or any(agents.can_fit_now(*size) for size in self._sizes)
+            or any(agents.find_placements(request) for request in self.excluding)
+        )
 
     def _has_open_size(self, job: Job, budget: int) -> bool:
         """Return whether a pending size of the job within `budget` slots may still be placed.
@@ -337,6 +378,9 @@ class _UnmetShares:
             sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
             if not any(self._agents.can_fit_now(slots, job.single_agent) for slots in sizes):
                 self._sizes |= {(slots, job.single_agent) for slots in sizes}
+                for waiting_request in requests if job.excluding else ():
+                    if waiting_request.excluded_agents and waiting_request.slots in sizes:
+                        self.excluding.append(waiting_request)
                 return
             request = next(requests, None)
             if request is None:
@@ -344,6 +388,8 @@ class _UnmetShares:
             if request.slots in sizes:
                 if self._agents.place_request(request):
                     budget -= request.slots
+                elif request.excluded_agents:
+                    self.excluding.append(request)
                 else:
                     self._sizes.add((request.slots, job.single_agent))
             waiting[request.slots] -= 1
@@ -424,14 +470,16 @@ def _started_slots(placer: RequestPlacer) -> Counter[int]:
 def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
     """Start requests of the job within `budget` slots.
 
-    A request that fitted before the plan uses the budget even if it finds no place now. Larger
-    requests than the rest of the budget are skipped. Stop at the maximum number of starts.
+    A request that fitted before the plan uses the budget even if it finds no place now, unless it
+    excludes agents. Larger requests than the rest of the budget are skipped. Stop at the maximum
+    number of starts.
     """
     for request in job.pending if placer.can_start_any(job, budget) else ():
         fits = placer.agents.could_fit_initially(request.slots, request.single_agent)
         if 0 < request.slots <= budget and fits:
-            budget -= request.slots
-            placer.place_request(request)
+            # The agents with free slots may be excluded by the request.
+            if placer.place_request(request) or not request.excluded_agents:
+                budget -= request.slots
             if not budget or placer.is_full or not placer.can_start_any(job, budget):
                 return
 

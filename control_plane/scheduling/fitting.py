@@ -4,7 +4,7 @@ A request fits on one agent with enough free slots, or on several unused agents.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import replace
 from functools import cached_property
 
@@ -53,7 +53,7 @@ class RequestPlacer:
             return False
         places = self.agents.place_request(request)
         if not places:
-            if self.agents.is_ruled_out(*size):
+            if self.agents.is_ruled_out(*size) and not request.excluded_agents:
                 self._too_large.add(size)
             return False
         self.starts.append(AllocationStart(request, places))
@@ -164,6 +164,11 @@ class AgentSet:
         return {name: number for number, name in enumerate(self._names)}
 
     @property
+    def names(self) -> Set[str]:
+        """The names of the agents."""
+        return self._numbers.keys()
+
+    @property
     def free_slots(self) -> int:
         """The free slots of all agents together."""
         return sum(self._free)
@@ -178,13 +183,22 @@ class AgentSet:
         """The largest number of free slots on a single agent. 0 if no slot is free."""
         return max(self._rings.kinds, default=(0, 0))[0]
 
-    def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
+    def can_ever_fit(
+        self, slots: int, single_agent: bool, excluded_agents: Collection[str] = ()
+    ) -> bool:
         """Return whether a request would fit if no slot were in use.
 
         Draining agents do not count, except for a request without slots. A request without slots
         needs an agent with auxiliary places (room for allocations without slots), free or not.
         Return False without agents.
+
+        Args:
+            excluded_agents: the names of the agents that must not run the request.
         """
+        if excluded_agents and not self.names.isdisjoint(excluded_agents):
+            others = [agent for agent in self._agents if agent.agent not in excluded_agents]
+            other_set = AgentSet(others, self._fitting, self.heterogeneous)
+            return other_set.can_ever_fit(slots, single_agent)
         key = (slots, single_agent)
         if key not in self._ever_fits:
             self._ever_fits[key] = (
@@ -246,9 +260,39 @@ class AgentSet:
         """Return placements for the request in the order of ranks. Return () if the request does
         not fit.
 
-        A zero-slot request gets a placement with 0 slots. The slots stay free; `place_request` also
-        takes them.
+        Agents that the request excludes are not used. A zero-slot request gets a placement with 0
+        slots. The slots stay free; `place_request` also takes them.
         """
+        if not request.excluded_agents:
+            return self._find_placements(request)
+        with_slots = request.slots > 0
+        hidden = self._hide_agents(request.excluded_agents, with_slots)
+        try:
+            return self._find_placements(request)
+        finally:
+            self._show_agents(hidden, with_slots)
+
+    def _hide_agents(self, names: Iterable[str], with_slots: bool) -> list[tuple[int, int]]:
+        """Take all free slots of the named agents, or without `with_slots` all auxiliary places.
+
+        Return the index and the number of taken slots or places of each agent with any.
+        """
+        if not with_slots:
+            self._zero_slot_rings()
+        free = self._free if with_slots else self._aux_free
+        numbers = {self._numbers[name] for name in names if name in self._numbers}
+        hidden = [(number, free[number]) for number in sorted(numbers) if free[number] > 0]
+        for number, count in hidden:
+            self._adjust_agent(number, count if with_slots else 0, -1 if with_slots else -count)
+        return hidden
+
+    def _show_agents(self, hidden: Iterable[tuple[int, int]], with_slots: bool) -> None:
+        """Undo `_hide_agents`. `hidden` is its result."""
+        for number, count in hidden:
+            self._adjust_agent(number, count if with_slots else 0, 1 if with_slots else count)
+
+    def _find_placements(self, request: AllocationRequest) -> tuple[Placement, ...]:
+        """Return placements for the request on any agents. Return () if it does not fit."""
         slots = request.slots
         if slots == 0:
             return self._find_zero_slot_place(request.allocation_id)

@@ -55,6 +55,8 @@ class AllocationRequest:
     """Whether all slots must be on one agent."""
     preemptible: bool = True
     """Whether the allocation may be preempted once it runs."""
+    excluded_agents: tuple[str, ...] = ()
+    """The names of the agents that must not run the allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class Job:
     """The slots of allocations that cannot be preempted."""
     leaving_slots: int = 0
     """The slots of allocations that were asked to stop."""
+    excluding: int = 0
+    """The number of pending requests that exclude agents."""
     waits_since_ms: int | None = None
     """Since when the job has waited without holding slots (epoch ms). None if it does not wait or
     the time is unknown.
@@ -207,4 +211,5 @@ def job_with_totals(job: Job) -> Job:
             running.slots for running in allocations if not running.preemptible
         ),
         leaving_slots=sum(running.slots for running in allocations if running.leaving),
+        excluding=sum(bool(request.excluded_agents) for request in job.pending),
     )

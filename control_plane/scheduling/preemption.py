@@ -47,12 +47,15 @@ class PreemptionCandidates:
         candidates. The request's own slots are not taken.
 
         If the request never fits, return an empty list and leave `agent_set` unchanged. Record the
-        size as unservable, unless later placements can help (`AgentSet.is_ruled_out`).
+        size as unservable, unless later placements can help (`AgentSet.is_ruled_out`) or the
+        request excludes agents. Allocations that only use excluded agents are not released.
 
         The request must not fit before the call.
         """
         size = (request.slots, request.single_agent)
         may_spread = agent_set.can_spread(*size)
+        if request.excluded_agents:
+            return self._select_elsewhere(request, job, agent_set)
         removed: list[RunningAllocation] = []
         if agent_set.can_ever_fit(*size):
             for running in self._candidates_behind((job.priority, job.position)):
@@ -66,6 +69,34 @@ class PreemptionCandidates:
             agent_set.take_placements(running.placements)
         if agent_set.is_ruled_out(*size):
             self.unservable_sizes.add(size)
+        return []
+
+    def _select_elsewhere(
+        self, request: AllocationRequest, job: Job, agent_set: AgentSet
+    ) -> list[RunningAllocation]:
+        """Release allocations for a request that excludes agents, as `select_victims` does.
+
+        Skipped candidates move behind the released candidates, and stay candidates.
+        """
+        excluded = frozenset(request.excluded_agents)
+        if not agent_set.can_ever_fit(request.slots, request.single_agent, excluded):
+            return []
+        removed: list[tuple[_QueuePlace, RunningAllocation]] = []
+        skipped: list[tuple[_QueuePlace, RunningAllocation]] = []
+        first = self._taken
+        behind = self._candidates_behind((job.priority, job.position))
+        for at, running in enumerate(behind, first):
+            if excluded.issuperset(place.agent for place in running.placements):
+                skipped.append(self._candidates[at])
+                continue
+            agent_set.release_placements(running.placements)
+            removed.append(self._candidates[at])
+            if agent_set.find_placements(request):
+                self._candidates[first : at + 1] = [*removed, *skipped]
+                self._taken += len(removed)
+                return [released for _, released in removed]
+        for _, released in removed:
+            agent_set.take_placements(released.placements)
         return []
 
     def restore(self, removed: Sequence[RunningAllocation], agent_set: AgentSet) -> None:

@@ -220,9 +220,11 @@ class _PriorityPass:
         """Return whether a size may ever fit, now or after the pool has grown.
 
         Args:
-            requester: the job or the request, which knows whether a single agent is needed.
+            requester: the job or the request, which knows whether a single agent is needed. A
+                request may also exclude agents.
         """
-        return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent)
+        excluded = requester.excluded_agents if isinstance(requester, AllocationRequest) else ()
+        return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent, excluded)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
         """Return whether no request of the jobs can be placed, so that reading the requests is
@@ -283,7 +285,7 @@ class _PriorityPass:
             self._split_local_agents()
         places = self._local.place_request(request)
         if not places:
-            if self._local.is_ruled_out(*size):
+            if self._local.is_ruled_out(*size) and not request.excluded_agents:
                 self._too_large.add(size)
             return False
         if starts:

@@ -94,7 +94,8 @@ def renew_reservation(
         names = () if size in impossible else _choose_agents(job, slots, agents, rules)
         if names:
             return Reservation(job.group, slots, names, started)
-        impossible.add(size)
+        if not job.excluding:
+            impossible.add(size)
     return None
 
 
@@ -188,13 +189,14 @@ def _can_keep(
 ) -> bool:
     """Return whether the held agents can still run the reserved request of the job.
 
-    Return False if the request no longer waits, if a held agent is gone or draining, or if the
-    agents together have the wrong sizes.
+    Return False if the request no longer waits, if a held agent is gone, draining or excluded by
+    the request, or if the agents together have the wrong sizes.
     """
     if current.slots not in _reservable_sizes(job, rules):
         return False
     names = {*current.agents}
-    held = [agent for agent in agents if agent.agent in names and _can_take(job, agent)]
+    usable = names - _excluded_agents(job, current.slots)
+    held = [agent for agent in agents if agent.agent in usable and _can_take(job, agent)]
     if len(held) < len(names):
         return False
     if len(held) == 1:
@@ -209,10 +211,12 @@ def _choose_agents(
     """Return the names of the agents that lack the fewest free slots for a request of the job.
 
     Only agents with the job's label that are not draining count, in use or not, since slots become
-    free. Prefer one agent. Otherwise choose the whole agents of a gang, unless the job needs one
-    agent. Return () if no agents can ever run the request.
+    free. Agents that the job's first request of the size excludes do not count. Prefer one agent.
+    Otherwise choose the whole agents of a gang, unless the job needs one agent. Return () if no
+    agents can ever run the request.
     """
-    able = [agent for agent in agents if _can_take(job, agent)]
+    excluded = _excluded_agents(job, slots)
+    able = [agent for agent in agents if agent.agent not in excluded and _can_take(job, agent)]
     large = [agent for agent in able if slots <= agent.total]
     if large:
         best = min(large, key=lambda agent: (max(0, slots - agent.free), agent.total, agent.agent))
@@ -226,6 +230,17 @@ def _choose_agents(
         for size, count in shape
         for agent in [candidate for candidate in able if candidate.total == size][:count]
     )
+
+
+def _excluded_agents(job: Job, slots: int) -> frozenset[str]:
+    """Return the agents that the job's first request of a size excludes.
+
+    A reservation is for this request (held_slots.py). Read no request if no request of the job
+    excludes agents.
+    """
+    requests = job.pending if job.excluding else ()
+    first = next((request for request in requests if request.slots == slots), None)
+    return frozenset(first.excluded_agents if first else ())
 
 
 def _can_take(job: Job, agent: AgentCapacity) -> bool:

@@ -47,9 +47,9 @@ class SchedulingResult:
     def wait_reason(self, job: Job, request: AllocationRequest, started_slots: int) -> str:
         """Return a text for users about why a pending request waits. The text is never empty.
 
-        The first of these reasons counts: no agent, a size that the agents can never run,
-        `max_slots`, and slots that are held for a job. Otherwise the text has the missing slots and
-        the scheduler's own reason, or "its turn comes next".
+        The first of these reasons counts: no agent, excluded agents, a size that the agents can
+        never run, `max_slots`, and slots that are held for a job. Otherwise the text has the
+        missing slots and the scheduler's own reason, or "its turn comes next".
 
         Args:
             job: the job of the request.
@@ -58,6 +58,8 @@ class SchedulingResult:
         if not self.agents.agent_count:
             return f"no agent has the label {job.label}" if job.label else "there is no agent"
         slots, room = request.slots, remaining_slots(job)
+        if excluded := self._exclusion_reason(request):
+            return excluded
         is_possible, missing = self._fit_verdict(slots, job.single_agent)
         if not is_possible:
             return missing
@@ -67,6 +69,22 @@ class SchedulingResult:
             return held
         reasons = missing, self.policy_reason(job, request, started_slots)
         return "; ".join(filter(None, reasons)) or "its turn comes next"
+
+    def _exclusion_reason(self, request: AllocationRequest) -> str:
+        """Return the reason of a request that only excluded agents could run, or could run now.
+
+        Return "" for other requests.
+        """
+        size = (request.slots, request.single_agent)
+        if not request.excluded_agents or not self.agents.can_ever_fit(*size):
+            return ""
+        names = ", ".join(sorted(self.agents.names & {*request.excluded_agents}))
+        if not self.agents.can_ever_fit(*size, request.excluded_agents):
+            return f"a log policy excludes the agents that could run it: {names}"
+        if self.agents.can_fit_now(*size) and not self.agents.find_placements(request):
+            needs = f"needs {count_text(request.slots, 'slot')}"
+            return f"{needs}, free only on agents that a log policy excludes: {names}"
+        return ""
 
     def _held_reason(self, job: Job, slots: int, missing: str) -> str:
         """Return the reason of a request that waits because slots are held for a job. Otherwise

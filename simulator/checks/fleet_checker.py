@@ -296,10 +296,13 @@ class FleetChecker:
     def _waiting_slots(self, pool: str) -> Iterator[int]:
         """Yield the slots of each request that has waited for SEEN_MS.
 
-        Skip requests of jobs with `max_slots`, which may wait because of the job's own limit.
+        Skip requests of jobs with `max_slots`, which may wait because of the job's own limit. Skip
+        requests that exclude agents, which may wait for a replacement of the instance.
         """
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
         for request in queue.all_requests():
+            if request.excluded_agents:
+                continue
             waited_ms = self._clock.now_ms - queued_ms[request.allocation_id]
             if waited_ms >= SEEN_MS and queue.group(request.group).row.max_slots is None:
                 yield request.slots

@@ -209,6 +209,8 @@ class StateChecker:
         - Experiments and trials follow the rules of `_check_run_generation`.
         - A trial's epoch never decreases. Its restarts decrease only in a new run
           generation.
+        - A trial gets no slots on an excluded agent. A failure after a log policy has canceled
+          retries ends the trial.
         - The newest checkpoint of an unfinished trial gets older or disappears only after a report
           of damage.
         """
@@ -220,6 +222,7 @@ class StateChecker:
             assert after.epoch >= known.epoch, f"{address} goes back to epoch {after.epoch}"
             goes_on = after.run_generation > known.run_generation
             assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
+            _check_log_policies(address, known, after)
             if not known.status.is_final and known.checkpoint is not None:
                 newest = after.checkpoint
                 is_older = (
@@ -341,6 +344,22 @@ def _check_run_generation(address: str, known: Any, after: Any) -> None:
         assert after.status is known.status, f"{address} leaves {known.status}"
     if known.status is Status.DELETED:
         assert after.status is Status.DELETED, f"{address} comes back"
+
+
+def _check_log_policies(address: str, known: TrialState, after: TrialState) -> None:
+    """Check the effects of log policies on a trial. Raises AssertionError if a rule is broken.
+
+    - New slots are on no agent that the former state excludes.
+    - A failure after canceled retries is not followed by another run, except in a new run
+      generation.
+    """
+    held = {*known.allocation.agents} if known.allocation else set()
+    agents = {*after.allocation.agents} if after.allocation else set()
+    if not held or after.epoch > known.epoch:
+        excluded = agents & {*known.excluded_agents}
+        assert not excluded, f"{address} runs on the excluded {excluded}"
+    if known.retries_canceled and after.run_generation == known.run_generation:
+        assert after.status.is_final or after.restarts == known.restarts, f"{address} is retried"
 
 
 def _is_preempted(trial: TrialState | None) -> bool:

@@ -77,6 +77,8 @@ class FaultRates:
     """Zones whose instances all end at once, and which then have no capacity for a while."""
     damaged_checkpoints: float = 0.0
     """Runs that find the checkpoint from which they start damaged."""
+    matching_logs: float = 0.0
+    """Runs with a line of the log that matches a log policy."""
 
 
 RATES_MAX = FaultRates(
@@ -109,6 +111,7 @@ RATES_MAX = FaultRates(
     failed_batches_hourly=0.5,
     zone_losses_hourly=0.4,
     damaged_checkpoints=0.5,
+    matching_logs=0.3,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

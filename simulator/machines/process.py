@@ -22,7 +22,7 @@ from simulator.machines.training import Training
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = frozenset({"checkpoint", "completed", "exited", "container", "first_step"})
+URGENT = frozenset({"checkpoint", "completed", "exited", "container", "first_step", "log_policy"})
 
 
 class ProcessPhase(Enum):
@@ -51,6 +51,10 @@ class ProcessEnvironment:
     """
     draw_damage: Callable[[], bool] = lambda: False
     """Returns whether a process finds its checkpoint damaged."""
+    draw_match: Callable[[Mapping[str, Any]], str] = lambda spec: ""
+    """Returns the action of a log policy that a line of a run matches, or "". The argument is the
+    specification of the run.
+    """
     on_damage: Callable[[int, str], None] = lambda trial_id, uuid: None
     """Called with the trial's id and the UUID of a checkpoint that was found damaged."""
 
@@ -145,6 +149,9 @@ class TrialProcess:
             self.environment.on_damage(self.spec["trial_id"], reference["uuid"])
             self._exit("errored", code=1, message=cause)
             return
+        if action := self.environment.draw_match(self.spec):
+            match = {"name": action, "pattern": action, "signal": action, "line": "x"}
+            self.report({"kind": "log_policy", "actions": [action], **match})
         self._continue()
 
     def end_with_gang(self, reason: str, delay_ms: int) -> None:

@@ -39,6 +39,7 @@ from simulator.machines.machines import Machines, StaticMachines
 from simulator.machines.process import ProcessEnvironment
 from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
 from simulator.seeded.invariants import Invariants
+from simulator.seeded.log_matches import log_match_sampler
 from simulator.seeded.pool_limits import STATIC_SLOTS_MAX, fleet_limits, pool_capacity
 from simulator.seeded.searches import EPOCHS_SHARE, Searches
 from simulator.seeded.users import Users
@@ -125,6 +126,7 @@ class SimulatedCluster:
             draw_damage=lambda: self.faults.draw_fault(
                 "damaged_checkpoints", self.faults.rates.damaged_checkpoints
             ),
+            draw_match=lambda spec: self._draw_match(spec),
             on_damage=lambda trial_id, uuid: self.users.verify_later(trial_id, uuid),
         )
         environment = AgentEnvironment(
@@ -142,6 +144,7 @@ class SimulatedCluster:
         for name, settings in self.pools.items():
             if settings.provider:
                 self.fleet_checker.add_pool(name, fleet_limits(settings))
+        self._draw_match = log_match_sampler(self.faults, self.checker, self.pools)
         self.invariants = Invariants(self.checker, checkpoints)
         self.users = Users(
             self.clock,

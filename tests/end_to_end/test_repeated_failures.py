@@ -83,6 +83,6 @@ def test_alike_failures_on_two_agents_end_the_trial(
     trial = trial_of(laptop)
     assert (trial["state"], trial["restarts"]) == ("ERROR", 2)
     reason = f"it failed alike on agents {first} and {second} after 0 batches"
-    assert trial["message"].startswith(f"not started again, because {reason}")
+    assert trial["message"].startswith(f"no restart: {reason}")
     assert "ValueError: run 2 got 7 classes" in trial["message"]
     assert f"no restart: {reason}" in laptop.run("history", 1).stdout

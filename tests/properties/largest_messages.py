@@ -18,17 +18,21 @@ from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_hangs as to_hangs
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
+from control_plane.actors.trial.log_policies import EXCLUDED_MAX
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     ALERT_CHARACTERS_MAX,
     DAMAGE_CHARACTERS_MAX,
+    LOG_LINE_CHARACTERS_MAX,
     METADATA_BYTES_MAX,
     NOTICE_CHARACTERS_MAX,
     TEXT_MAX,
 )
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
+from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.engine.engine import Engine
 from control_plane.scheduling.sizes import AGENTS_MAX
 from control_plane.searchers.era_rules import LENGTH_ERA
@@ -46,6 +50,7 @@ from control_plane.searchers.space import Const, Group
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
 from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
+from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
@@ -280,6 +285,20 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
     to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
     to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
+    LogPolicyMatched: Largest(
+        TRIAL,
+        lambda: LogPolicyMatched(
+            1,
+            text(PATTERN_CHARACTERS_MAX),
+            text(LOG_LINE_CHARACTERS_MAX),
+            text(NAME_CHARACTERS_MAX),
+            LOG_ACTIONS,
+            text(NAME_CHARACTERS_MAX),
+            text(NAME_CHARACTERS_MAX),
+            28,
+            28,
+        ),
+    ),
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
@@ -354,6 +373,9 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),
     to_experiment.WebhooksChanged: Largest(CROWD, to_experiment.WebhooksChanged),
+    to_experiment.TrialSignaled: Largest(
+        CROWD, lambda: to_experiment.TrialSignaled(1, text(NAME_CHARACTERS_MAX))
+    ),
 }
 
 POOL_MESSAGES: Mapping[type, Largest] = {
@@ -365,7 +387,15 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_pool.PoolRemoved: Largest(EMPTY_POOL, to_pool.PoolRemoved),
     to_pool.SlotsRequested: Largest(
-        POOL, lambda: to_pool.SlotsRequested(9000, 1, AGENTS_MAX * SLOTS_MAX, "t" * 40, 1)
+        POOL,
+        lambda: to_pool.SlotsRequested(
+            9000,
+            1,
+            AGENTS_MAX * SLOTS_MAX,
+            "t" * 40,
+            1,
+            tuple(text(40) for _ in range(EXCLUDED_MAX)),
+        ),
     ),
     to_pool.JobChanged: Largest(CROWDED_POOL, lambda: to_pool.JobChanged(2)),
     to_pool.SlotsReleased: Largest(POOL, lambda: _RELEASED),

@@ -29,6 +29,7 @@ class PoolOverTime:
         self._jobs: dict[int, Job] = {}
         self._pending: dict[int, list[AllocationRequest]] = {}
         self._asked = 0
+        self.excluded: dict[str, tuple[str, ...]] = {}
 
     def add_job(self, group: int, slots: int, count: int, **settings: Any) -> None:
         """Add a job of `count` trials, submitted in the order of groups."""
@@ -83,9 +84,15 @@ class PoolOverTime:
             self.remove_job(group)
 
     def end_allocation(self, allocation_id: str) -> None:
-        """End an allocation; the trial waits again."""
+        """End an allocation; the trial waits again, for the same agents."""
         one = self.running.pop(allocation_id)
-        self._ask(one.group, one.slots)
+        self._ask(one.group, one.slots, self.excluded.get(allocation_id, ()))
+
+    def fail_allocation(self, allocation_id: str) -> None:
+        """End an allocation; the trial waits again, for agents that it has not used."""
+        one = self.running.pop(allocation_id)
+        used = tuple(place.agent for place in one.placements)
+        self._ask(one.group, one.slots, (*self.excluded.get(allocation_id, ()), *used))
 
     def come_to_rest(self, chance: random.Random, plans_max: int = 100) -> bool:
         """Plan until the pool is stable, ending preempted allocations in random order.
@@ -101,15 +108,18 @@ class PoolOverTime:
         return False
 
     def waiting_that_fit(self) -> list[int]:
-        """Return the jobs with a waiting trial that fits on the agents and within `max_slots`."""
+        """Return the jobs with a waiting trial that fits on the agents and within `max_slots`.
+
+        Agents that the trial excludes do not count.
+        """
         jobs, agents = self.snapshot()
         agent_set = AgentSet(agents, self.rules.fitting)
         return [
             job.group
             for job in jobs
-            for slots in job.pending_slots
-            if (job.max_slots is None or job.held_slots + slots <= job.max_slots)
-            and agent_set.can_fit_now(slots, job.single_agent)
+            for request in job.pending
+            if (job.max_slots is None or job.held_slots + request.slots <= job.max_slots)
+            and agent_set.find_placements(request)
         ]
 
     @property
@@ -145,7 +155,10 @@ class PoolOverTime:
             )
         )
 
-    def _ask(self, group: int, slots: int) -> None:
+    def _ask(self, group: int, slots: int, excluded: tuple[str, ...] = ()) -> None:
         self._asked += 1
         name, ticket = f"{group}.{self._asked}", f"{group:06d}.{self._asked:06d}"
-        self._pending[group].append(AllocationRequest(name, slots, ticket, group))
+        self.excluded[name] = excluded
+        self._pending[group].append(
+            AllocationRequest(name, slots, ticket, group, excluded_agents=excluded)
+        )

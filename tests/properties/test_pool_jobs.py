@@ -22,7 +22,8 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import Agents, AgentSlots
-from control_plane.actors.pool.job_queue import Group, JobQueue
+from control_plane.actors.pool.groups import Group
+from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.pool.state import agents_of, job_queue_of
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import StepContext

@@ -82,6 +82,28 @@ def test_pool_becomes_stable(chance: random.Random, rules: SchedulerRules) -> No
     assert not rests.victims
 
 
+@given(
+    st.randoms(use_true_random=False),
+    st.sampled_from([FAIR_SHARE, PREEMPTION, ROUND_ROBIN, SchedulerRules("priority")]),
+)
+def test_pool_with_excluded_agents_becomes_stable(
+    chance: random.Random, rules: SchedulerRules
+) -> None:
+    pool = random_pool(chance, rules)
+    pool.make_plan()
+    for name in chance.sample([*pool.running], chance.randint(0, len(pool.running))):
+        pool.fail_allocation(name)
+        if chance.random() < 0.3:
+            pool.make_plan()
+    pool.preemptions = 0
+    assert pool.come_to_rest(chance)
+    assert pool.preemptions <= 3 * sum(pool.agents.values())
+    for name, running in pool.running.items():
+        assert not {*pool.excluded[name]} & {place.agent for place in running.placements}
+    if rules == FAIR_SHARE:
+        assert not pool.waiting_that_fit()
+
+
 def test_shares_that_depend_on_waiting_jobs_do_not_oscillate() -> None:
     """Four trials would leave for a trial of 8 slots; that job then has no usable share."""
     chance = random.Random(33852)

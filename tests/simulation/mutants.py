@@ -14,7 +14,8 @@ from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
 from control_plane.engine import due_rows, fold_steps, mailbox, redrive
-from control_plane.fleet.records import Market
+from control_plane.scheduling.fitting import AgentSet
+from control_plane.scheduling.model import AllocationRequest, Placement
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from provisioner import (
     consolidation,
@@ -136,9 +137,14 @@ def launch_for_gangs_again() -> Patch:
     return patch_attribute(sizing, "_launches_for_gangs", size_without_agents)
 
 
-def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:
+def serve_own_market_only(self: sizing.FreeCapacity, shape: RequestShape) -> bool:
     """Return False for a spot request on an on-demand instance."""
-    return market in (None, self.market)
+    return shape.market in (None, self.market)
+
+
+def place_anywhere(self: AgentSet, request: AllocationRequest) -> tuple[Placement, ...]:
+    """Return placements as if the request excluded no agent."""
+    return self._find_placements(request)
 
 
 def keep_no_idle(*given: object) -> int:
@@ -231,6 +237,7 @@ unaudited = patch_attribute(simulated_cluster, "audit_pool", nothing)
 unswept = patch_attribute(simulated_cluster.SimulatedCluster, "_terminate_orphans", nothing)
 
 CALM = NO_FAULTS
+MATCHING = replace(NO_FAULTS, matching_logs=0.5)
 AHEAD = replace(NO_FAULTS, clocks_ahead=0.3)
 RACING = replace(NO_FAULTS, races=0.15, duplicates=0.05, reordering=0.1, crashes=0.01)
 STORMY = replace(NO_FAULTS, races=0.5, lost_triggers=0.4, duplicates=0.2, torn_queries=0.5)
@@ -340,6 +347,12 @@ MUTANTS = (
         "are needed by waiting requests",
         ROOMY,
         first_seed=16,
+    ),
+    Mutant(
+        "no exclusion of agents",
+        patch_attribute(AgentSet, "find_placements", place_anywhere),
+        MATCHING,
+        "runs on the excluded",
     ),
     Mutant(
         "no correction of marks ahead",

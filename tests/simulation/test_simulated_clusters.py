@@ -81,6 +81,15 @@ def test_users_verify_damaged_checkpoints_while_trials_run(tmp_path: Path) -> No
     assert cluster.users.verifications > 0
 
 
+def test_log_policies_exclude_agents_and_cancel_retries(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, matching_logs=0.5)
+    cluster = SimulatedCluster(3, rates, ClusterSize(experiments=3, pools=2), tmp_path)
+    cluster.run()
+    trials = cluster.checker.actor_states("trial")
+    assert any(trial.excluded_agents for trial in trials)
+    assert any(trial.retries_canceled for trial in trials)
+
+
 def test_disallowed_faults_leave_the_rates_of_allowed_faults_unchanged() -> None:
     every = sample_fault_rates(Random("1/chances"), FAULT_NAMES)
     races_only = sample_fault_rates(Random("1/chances"), ("races",))

@@ -60,6 +60,7 @@ from control_plane.actors.messages.experiment import (
     TrialMetricsDiscarded,
     TrialPlaced,
     TrialProgressReported,
+    TrialSignaled,
     TrialValidationReported,
     UnarchiveRequested,
     WaitEnded,
@@ -130,6 +131,7 @@ def _apply_message(
             | WaitEnded()
             | TrialPlaced()
             | DurationEnded()
+            | TrialSignaled()
         ):
             return _apply_resource_message(state, message, context)
         case SearchContinued():
@@ -172,15 +174,21 @@ def _stop_after_error(
 
 def _apply_resource_message(
     state: ExperimentState,
-    message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded | TrialPlaced | DurationEnded,
+    message: TrialMetered
+    | CostCheckDue
+    | NoticeEnded
+    | WaitEnded
+    | TrialPlaced
+    | DurationEnded
+    | TrialSignaled,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about the cost, the duration, the notices or the pool of the experiment.
+    """Apply a message about the cost, the duration, the notices, the pool or a log's signal.
 
     A TrialPlaced or DurationEnded may start the time of `max_duration`, or cancel the experiment at
     its end. A NoticeEnded increases the count of its outcome in `notices`. A TrialMetered or
     CostCheckDue may pause the experiment at the cost limit. A WaitEnded may move the job to another
-    pool.
+    pool. The signal of a TrialSignaled becomes the experiment's signal.
     """
     match message:
         case NoticeEnded(outcome=outcome):
@@ -188,6 +196,8 @@ def _apply_resource_message(
             return evolve(state, notices=counts)
         case WaitEnded():
             return leave_pool(state, message, context)
+        case TrialSignaled(signal=signal):
+            return state if state.status is Status.DELETED else evolve(state, signal=signal)
         case TrialPlaced() | DurationEnded():
             return apply_duration_message(state, message, context)
         case _:

@@ -187,6 +187,8 @@ class ExperimentState:
     """The time at which the experiment comes to its `max_duration`, in epoch ms. None: no limit, or
     no trial of the run generation has had slots yet.
     """
+    signal: str = ""
+    """The signal of the log policy that matched last in any trial, or ""."""
     raises_events: bool = False
     """Whether webhooks announce the experiment (events.py)."""
     events_raised: int = 0

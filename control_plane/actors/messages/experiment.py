@@ -422,6 +422,16 @@ class WebhooksChanged:
     """A webhook for metrics was created, which may announce the experiment."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrialSignaled:
+    """A line of a trial's log matched a log policy with a signal."""
+
+    number: int
+    signal: str
+    """The text of the signal."""
+    run_generation: int = 0
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -459,4 +469,5 @@ ExperimentMessage = (
     | DeadlineNear
     | TrialAlerted
     | WebhooksChanged
+    | TrialSignaled
 )

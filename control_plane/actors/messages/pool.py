@@ -67,6 +67,8 @@ class SlotsRequested:
     """A text by which the requests of a job sort in the queue."""
     group: int = 0
     """The id of the experiment, which is the job's number."""
+    excluded_agents: tuple[str, ...] = ()
+    """The ids of the agents that must not run the allocation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Final
 
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 from control_plane.rows.stored_fields import keep_stored_name
 
@@ -462,6 +463,7 @@ AllocationMessage = (
     | EarlyExitReported
     | AlertReported
     | CheckpointDamageReported
+    | LogPolicyMatched
     | AllocationExited
     | ValidationReported
     | ProgressReported

@@ -226,7 +226,13 @@ def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
 def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepContext) -> PoolState:
     """Add a request to the queue. A request that is queued or has slots already changes nothing."""
     allocation = f"{message.trial_id}.{message.epoch}"
-    request = AllocationRequest(allocation, message.slots, message.ticket, message.group)
+    request = AllocationRequest(
+        allocation,
+        message.slots,
+        message.ticket,
+        message.group,
+        excluded_agents=message.excluded_agents,
+    )
     if agents_of(context).find_agent(allocation) or not job_queue_of(context).add(request):
         return state
     return evolve(state, queued=state.queued + 1, needs_scheduling=True)

@@ -10,13 +10,15 @@ Pools that older releases configured have idle jobs in `groups`
 (`PoolSettings.stores_idle_jobs_apart`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
 from control_plane.actors.messages.pool import PatienceEnded, PoolSettings
-from control_plane.actors.ordered_map import Entries, OrderedMap
+from control_plane.actors.ordered_map import OrderedMap
+from control_plane.actors.pool.groups import Group, decode_group, decode_groups, encode_group
 from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
@@ -27,49 +29,6 @@ GROUPS_PER_PART = 12
 # The most groups whose wait a commit corrects. Each group may be in a different part.
 RESTARTED_WAITS_MAX = 12
 _SUBMITTED_DIGITS = 14
-_DEFAULTS = asdict(JobRow())
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A job in the pool's queue: the settings, the counts of queued requests, and the totals of
-    running allocations.
-    """
-
-    row: JobRow = field(default_factory=JobRow)
-    """The job's settings as in the job row, or the defaults without a row."""
-    has_row: bool = False
-    """Whether the job's row exists."""
-    pending: Mapping[int, int] = field(default_factory=dict)
-    """The number of queued requests, by the number of slots of a request."""
-    running: int = 0
-    """The number of running allocations."""
-    held: int = 0
-    """The number of slots that the running allocations hold."""
-    leaving: int = 0
-    """The number of held slots whose allocations were asked to release them."""
-    waits_since_ms: int | None = None
-    """The time since which the job has waited for slots without holding any, in epoch ms. None: the
-    job does not wait, or the pool reserves no slots.
-    """
-    stays_since_ms: int | None = None
-    """The time since which nothing of the job has run although requests are queued, in epoch ms.
-    Only set for a job with several preferred pools.
-    """
-    released: bool = False
-    """Whether the pool has told the job's experiment that the job may leave."""
-
-    @property
-    def waits_for_slots(self) -> bool:
-        """Return whether the job holds no slots and has queued requests for slots. Zero-slot
-        requests do not count.
-        """
-        return not self.held and any(self.pending)
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether the job has neither queued requests nor allocations."""
-        return not (self.pending or self.running or self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +79,10 @@ class JobQueue:
         key = _request_key(request.group, request.ticket)
         if self._requests.get(key) is not None:
             return False
-        self._requests.put(key, (request.allocation_id, request.slots))
+        excluded = (request.excluded_agents,) if request.excluded_agents else ()
+        self._requests.put(key, (request.allocation_id, request.slots, *excluded))
         group = self._group_of(request)
-        self._write_group(request.group, _with_pending(group, request.slots, 1))
+        self._write_group(request.group, _with_pending(group, request, 1))
         return True
 
     def remove(self, request: AllocationRequest) -> bool:
@@ -136,7 +96,8 @@ class JobQueue:
         if not isinstance(stored, list | tuple) or stored[0] != request.allocation_id:
             return False
         self._requests.remove(key)
-        self._write_group(request.group, _with_pending(self.group(request.group), stored[1], -1))
+        queued = replace(request, slots=stored[1], excluded_agents=_excluded_agents(stored))
+        self._write_group(request.group, _with_pending(self.group(request.group), queued, -1))
         return True
 
     def start_request(self, request: AllocationRequest) -> None:
@@ -145,7 +106,7 @@ class JobQueue:
         The slots of the request count as held. The request must be queued; this is not checked.
         """
         self._requests.remove(_request_key(request.group, request.ticket))
-        group = _with_pending(self.group(request.group), request.slots, -1)
+        group = _with_pending(self.group(request.group), request, -1)
         held = group.held + request.slots
         self._write_group(request.group, replace(group, running=group.running + 1, held=held))
 
@@ -224,7 +185,7 @@ class JobQueue:
         In a pool that does not store idle groups apart, idle groups are returned too.
         """
         stored = self._groups.get(_group_key(group))
-        return None if stored is None else _decode_group(stored)
+        return None if stored is None else decode_group(stored)
 
     def groups(self) -> Iterator[tuple[int, Group]]:
         """Iterate over pairs of number and group, for all groups.
@@ -232,7 +193,7 @@ class JobQueue:
         Idle groups that are stored apart come first.
         """
         for leaf in self._idle.leaves():
-            yield from leaf.compute_once(_decode_groups, None)
+            yield from leaf.compute_once(decode_groups, None)
         yield from self.groups_at_work()
 
     def groups_at_work(self) -> Iterator[tuple[int, Group]]:
@@ -241,7 +202,7 @@ class JobQueue:
         In a pool that does not store idle groups apart, the idle groups are included.
         """
         for leaf in self._groups.leaves():
-            yield from leaf.compute_once(_decode_groups, None)
+            yield from leaf.compute_once(decode_groups, None)
 
     def jobs(
         self, priority: int, running_allocations: Callable[[int], Iterator[RunningAllocation]]
@@ -272,6 +233,7 @@ class JobQueue:
                 held_slots=group.held,
                 non_preemptible_slots=0 if row.preemptible else group.held,
                 leaving_slots=group.leaving,
+                excluding=group.excluding,
                 waits_since_ms=_waits_since_ms(group),
             )
 
@@ -291,6 +253,7 @@ class JobQueue:
                 row.label,
                 row.single_agent,
                 row.preemptible,
+                _excluded_agents(value),
             )
 
     def all_requests(self) -> Iterator[AllocationRequest]:
@@ -302,7 +265,8 @@ class JobQueue:
         for key, value in self._requests.items():
             assert isinstance(value, list | tuple)
             group, ticket = _parse_request_key(key)
-            yield AllocationRequest(value[0], value[1], ticket, group)
+            excluded = _excluded_agents(value)
+            yield AllocationRequest(value[0], value[1], ticket, group, excluded_agents=excluded)
 
     def _group_of(self, request: AllocationRequest) -> Group:
         """Return the group of a request, or a new group if the pool has not stored the group yet.
@@ -332,7 +296,7 @@ class JobQueue:
         stored = self._groups.get(_group_key(group))
         if stored is None and self._settings().stores_idle_jobs_apart:
             stored = self._idle.get(_group_key(group))
-        return None if stored is None else _decode_group(stored)
+        return None if stored is None else decode_group(stored)
 
     def _time_of_wait(self, group: Group) -> int | None:
         """Return the time since which the group has waited for slots, in epoch ms.
@@ -400,7 +364,7 @@ class JobQueue:
         if home is not self._idle and idle_apart:
             self._idle.remove(key)
         if home is not None:
-            home.put(key, _encode_group(after))
+            home.put(key, encode_group(after))
 
 
 def _times(group: Group) -> Iterator[int]:
@@ -422,13 +386,23 @@ def _waits_since_ms(group: Group) -> int | None:
     return group.row.submitted_ms if group.waits_since_ms is None else group.waits_since_ms
 
 
-def _with_pending(group: Group, slots: int, more: int) -> Group:
-    """Return the group with `more` more queued requests of `slots` slots. A negative number removes
+def _with_pending(group: Group, request: AllocationRequest, more: int) -> Group:
+    """Return the group with `more` more queued requests like `request`. A negative number removes
     requests.
     """
+    slots = request.slots
     count = group.pending.get(slots, 0) + more
     others = {size: number for size, number in group.pending.items() if size != slots}
-    return replace(group, pending={**others, slots: count} if count else others)
+    group = replace(group, pending={**others, slots: count} if count else others)
+    if request.excluded_agents:
+        # An older release may have added requests without counting exclusions.
+        group = replace(group, excluding=max(0, group.excluding + more))
+    return group
+
+
+def _excluded_agents(stored: Sequence[Any]) -> tuple[str, ...]:
+    """Return the excluded agents of a stored request. They are the third value, if any."""
+    return tuple(stored[2]) if len(stored) > 2 else ()
 
 
 def _group_key(group: int) -> str:
@@ -448,39 +422,3 @@ def _parse_request_key(key: str) -> tuple[int, str]:
     """Return the group's number and the ticket from the key of a request."""
     group, _, ticket = key.partition(".")
     return int(group), ticket
-
-
-def _decode_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
-    """Return the number and the group of each entry of a leaf."""
-    return tuple((int(key), _decode_group(value)) for key, value in entries)
-
-
-def _encode_group(group: Group) -> list[object]:
-    """Encode a group as a list of the totals and times, the counts in `pending`, and the settings
-    that are not defaults.
-
-    The form is compact, since a stored part of the ordered map contains several groups. The
-    settings have the names of JobRow's fields.
-    """
-    pending = {str(slots): count for slots, count in group.pending.items()}
-    numbers = [int(group.has_row), group.running, group.held, group.leaving]
-    fields = ((name, getattr(group.row, name)) for name in _DEFAULTS)
-    settings = {name: value for name, value in fields if value != _DEFAULTS[name]}
-    times = [group.waits_since_ms, group.stays_since_ms, int(group.released) or None]
-    while times and times[-1] is None:
-        times.pop()
-    return [[*numbers, *times], pending, settings]
-
-
-def _decode_group(value: object) -> Group:
-    """Decode a group from the list of `_encode_group`, with the defaults for missing values.
-
-    Values and settings that a newer version added are ignored.
-    """
-    assert isinstance(value, list | tuple)
-    (has_row, running, held, leaving, *times), pending, settings = value
-    counts = {int(slots): count for slots, count in pending.items()}
-    waits_since_ms, stays_since_ms, released = (*times, None, None, None)[:3]
-    row = JobRow(**{name: value for name, value in settings.items() if name in _DEFAULTS})
-    numbers = (running, held, leaving, waits_since_ms, stays_since_ms, bool(released))
-    return Group(row, bool(has_row), counts, *numbers)

@@ -10,7 +10,7 @@ from itertools import islice
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import WaitEnded
 from control_plane.actors.messages.pool import PatienceEnded, SchedulingContinued
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.state import PoolState, job_queue_of, settings_of
 from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future

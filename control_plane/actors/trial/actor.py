@@ -51,6 +51,7 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
@@ -77,6 +78,7 @@ from control_plane.actors.trial.experiment_messages import (
 )
 from control_plane.actors.trial.hangs import apply_hang_message
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
+from control_plane.actors.trial.log_policies import record_match
 from control_plane.actors.trial.replacement_tracking import track_replacement
 from control_plane.actors.trial.span_tracking import write_spans
 from control_plane.actors.trial.stalls import end_restart_delay
@@ -181,6 +183,7 @@ def _apply_allocation_message(
             | EarlyExitReported()
             | AlertReported()
             | CheckpointDamageReported()
+            | LogPolicyMatched()
             | AllocationExited()
         ):
             return _apply_agent_message(state, allocation, message, context)
@@ -256,11 +259,12 @@ def _apply_agent_message(
     | EarlyExitReported
     | AlertReported
     | CheckpointDamageReported
+    | LogPolicyMatched
     | AllocationExited,
     context: StepContext,
 ) -> TrialState:
     """Apply an agent's report: a container's state, an early exit, an alert, a damaged checkpoint,
-    or a node's exit. An alert only goes to the experiment.
+    a line of the log, or a node's exit. An alert only goes to the experiment.
     """
     match message:
         case ContainerStateReported():
@@ -273,6 +277,8 @@ def _apply_agent_message(
             return state
         case CheckpointDamageReported():
             return record_damage(state, allocation, message, context)
+        case LogPolicyMatched():
+            return record_match(state, allocation, message, context)
         case AllocationExited() if message.nodes > 1:
             return end_member(
                 state, allocation, gang.record_node_exit(allocation, message), context

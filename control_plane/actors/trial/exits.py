@@ -197,11 +197,12 @@ def _after_failure(
 ) -> TrialState:
     """Count a failure of the code, and start again or end the trial in ERROR.
 
-    The trial ends if the failure is permanent, if a failure on another machine was alike, or if
-    more than `max_restarts` failures were counted. A failure that a damaged checkpoint excuses is
-    not counted as a restart.
+    The trial ends if the failure is permanent, if a log policy has canceled retries, if a failure
+    on another machine was alike, or if more than `max_restarts` failures were counted. A failure
+    that a damaged checkpoint excuses is not counted as a restart, unless a log policy has canceled
+    retries.
     """
-    if can_excuse_failure(state, allocation):
+    if not state.retries_canceled and can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
     if allocation.has_hung:
@@ -217,12 +218,10 @@ def _after_failure(
         awaits_good_exit=state.has_reached_length,
     )
     allowed = state.settings.max_restarts
-    if message.is_permanent:
-        context.add_reason("no restart: the code or the image of the trial cannot be loaded")
-        return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
-    if repetition:
-        context.add_reason(f"no restart: {repetition}")
-        state = evolve(state, message=f"not started again, because {repetition}: {text}")
+    if reason := _reason_against_restart(state, message, repetition):
+        context.add_reason(f"no restart: {reason}")
+        if not message.is_permanent:
+            state = evolve(state, message=f"no restart: {reason}\n{text}")
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     if state.restarts > allowed:
         context.add_reason(
@@ -231,3 +230,14 @@ def _after_failure(
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     context.add_reason(f"restart {state.restarts} of {allowed}")
     return release_and_reconcile(state, allocation, context)
+
+
+def _reason_against_restart(state: TrialState, message: AllocationExited, repetition: str) -> str:
+    """Return why a restart after a failure is useless, or "".
+
+    Args:
+        repetition: why the failure would repeat itself, from `record_failure`, or "".
+    """
+    if message.is_permanent:
+        return "the code or the image of the trial cannot be loaded"
+    return state.retries_canceled or repetition

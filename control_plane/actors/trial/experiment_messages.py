@@ -110,8 +110,9 @@ def inherit_checkpoint(
 def continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
     """Make an ended trial ACTIVE again in a later run generation, and reconcile.
 
-    The trial continues from its latest checkpoint, with restarts and stalls reset to 0. Return the
-    state unchanged if the trial has not ended, or the message's run generation is not later.
+    The trial continues from its latest checkpoint, with restarts and stalls reset to 0. Effects of
+    log policies on retries and agents end. Return the state unchanged if the trial has not ended,
+    or the message's run generation is not later.
     """
     if not state.status.is_final or message.run_generation <= state.run_generation:
         return state
@@ -124,6 +125,8 @@ def continue_trial(state: TrialState, message: TrialContinued, context: StepCont
         run_generation=message.run_generation,
         restarts=0,
         stalls=0,
+        retries_canceled="",
+        excluded_agents=(),
         killed=False,
         awaits_restart_delay=False,
         early_exit="",
@@ -148,15 +151,25 @@ def _assign_length(state: TrialState, units: int) -> TrialState:
 
 
 def delete_trial(state: TrialState) -> TrialState:
-    """Mark an ended trial as deleted, and drop the hyperparameters, the checkpoint, the snapshot
-    and the message.
+    """Mark an ended trial as deleted, and drop the hyperparameters, the checkpoint, the snapshot,
+    the message and the lines of the log.
 
     Only the head remains. The parts and rows are deleted by the collector. A trial that has not
     ended stays unchanged.
     """
     if not state.status.is_final:
         return state
-    return evolve(state, deleted=True, hparams={}, checkpoint=None, snapshot=None, message="")
+    return evolve(
+        state,
+        deleted=True,
+        hparams={},
+        checkpoint=None,
+        snapshot=None,
+        message="",
+        log_matches=(),
+        signal="",
+        retries_canceled="",
+    )
 
 
 def follow_experiment(

@@ -205,6 +205,7 @@ def _request_slots(state: TrialState, context: StepContext) -> TrialState:
             slots=state.settings.slots,
             ticket=ticket,
             group=state.experiment_id,
+            excluded_agents=state.excluded_agents,
         ),
     )
     return evolve(

@@ -181,6 +181,28 @@ class RunStart(NamedTuple):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class LogMatch:
+    """A line of a run's log that matched a log policy."""
+
+    at_ms: int
+    """The time of the report, in epoch ms."""
+    epoch: int
+    """The epoch of the run."""
+    name: str
+    """The name of the policy. The pattern of a policy without a name."""
+    line: str
+    """The beginning of the line."""
+    actions: tuple[str, ...] = ()
+    """The actions of the policy, each of LOG_ACTIONS."""
+    signal: str = ""
+    """The text that the policy shows. "": no text."""
+    agent: str = ""
+    """The id of the agent on which the process ran. "": unknown."""
+    rank: int = 0
+    """The rank of the process. 0 if unknown."""
+
+
 @dataclass(frozen=True)
 class LoadFailure:
     """The failure of a run to load a checkpoint that the trial still keeps."""
@@ -319,6 +341,14 @@ class TrialState:
     """
     snapshot: Snapshot | None = None
     """The newest snapshot of a notebook's or shell's folder, or None (snapshots.py)."""
+    log_matches: tuple[LogMatch, ...] = ()
+    """The latest lines that matched log policies, the oldest first (log_policies.py)."""
+    signal: str = ""
+    """The text of the latest log policy that matched and has a signal, or ""."""
+    retries_canceled: str = ""
+    """Why a failure ends the trial: the log policy and the line. "": failures are retried."""
+    excluded_agents: tuple[str, ...] = ()
+    """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import Place
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import (
@@ -193,6 +194,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asked to end: {m.reason}",
     AlertReported: lambda m, context: (
         f"{context.name} raised an alert ({m.level}): {last_line(m.title or m.text)}"
+    ),
+    LogPolicyMatched: lambda m, context: (
+        f"the log of {context.allocation(m.epoch)} matched log policy {m.name or m.pattern}: "
+        f"{last_line(m.line)}"
     ),
     to_trial.AllocationExited: _exit_sentence,
 }

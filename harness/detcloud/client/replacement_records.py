@@ -36,6 +36,27 @@ class Damage(TypedDict):
     """The batches of the checkpoint that the run started from; 0 without one."""
 
 
+class LogMatch(TypedDict):
+    """A line of a run's log that matched a log policy."""
+
+    time_ms: int
+    """The time of the report."""
+    epoch: int
+    """The number of the run within the trial, from 1."""
+    policy: str
+    """The name of the policy, or its pattern if it has no name."""
+    line: str
+    """The beginning of the line."""
+    actions: list[str]
+    """The actions of the policy, `cancel_retries` or `exclude_node`."""
+    signal: str
+    """The signal of the policy; empty without a signal."""
+    agent_id: str
+    """The agent of the process; empty if the agent is unknown."""
+    rank: int
+    """The rank of the process; 0 if unknown."""
+
+
 class PhaseDuration(TypedDict):
     """The duration of a phase of a replacement."""
 

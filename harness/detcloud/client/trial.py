@@ -15,7 +15,7 @@ from detcloud.client.records import (
     MetricSummary,
     Series,
 )
-from detcloud.client.replacement_records import Damage, Loss, Replacement
+from detcloud.client.replacement_records import Damage, LogMatch, Loss, Replacement
 from detcloud.client.resource import Field, Resource
 
 LOG_CHUNK_BYTES = 1 << 20
@@ -59,6 +59,18 @@ class TrialHandle(Resource):
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
     recent_damages = Field[list[Damage]](
         "The last few damaged checkpoints that runs began from, the oldest first."
+    )
+    signal = Field[str](
+        "The signal of the log policy that matched last; empty if no policy with a signal matched."
+    )
+    log_matches = Field[list[LogMatch]](
+        "The last few lines of logs that matched log policies, the oldest first."
+    )
+    retries_canceled = Field[str](
+        "The log policy and the line after which failures are not retried; empty without a match."
+    )
+    excluded_agents = Field[list[str]](
+        "The ids of the agents that runs avoid, because log policies excluded the agents."
     )
     replacements = Field[list[Replacement]](
         "The latest replacements of runs that lost their slots, the newest first; absent in lists."

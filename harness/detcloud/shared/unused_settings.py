@@ -65,7 +65,6 @@ UNUSED_SETTINGS = (
     UnusedSetting(("security",), OF_THE_MASTER),
     UnusedSetting(("internal",), OF_THE_MASTER),
     UnusedSetting(("retention_policy",), "logs are kept with their experiment"),
-    UnusedSetting(("log_policies",), "nothing watches what a trial prints"),
     UnusedSetting(("debug",), "logs have the level that the code sets"),
     UnusedSetting(
         ("checkpoint_storage", "container_path"),
@@ -94,6 +93,8 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     kind of device; Determined's own images do not count. A section that is no mapping counts as
     missing.
     """
+    if any(_sends_webhook(policy) for policy in _list_entries(config.get("log_policies"))):
+        yield "log_policies of the type send_webhook are not used: this cluster has no webhooks"
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
     for setting in UNUSED_SETTINGS:
@@ -116,8 +117,18 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _has_open_port(entries: object) -> bool:
     """Whether an entry of `proxy_ports` accepts unauthenticated connections."""
-    listed = entries if isinstance(entries, Sequence) else ()
-    return any(isinstance(entry, Mapping) and entry.get("unauthenticated") for entry in listed)
+    return any(
+        isinstance(entry, Mapping) and entry.get("unauthenticated")
+        for entry in _list_entries(entries)
+    )
+
+
+def _sends_webhook(policy: object) -> bool:
+    return isinstance(policy, Mapping) and policy.get("type") == "send_webhook"
+
+
+def _list_entries(entries: object) -> Sequence[object]:
+    return entries if isinstance(entries, Sequence) else ()
 
 
 def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:

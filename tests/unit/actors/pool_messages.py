@@ -12,7 +12,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.trial import PreemptionRequested
 from control_plane.actors.pool.agent_slots import AgentSlots
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.state import agents_of, job_queue_of
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import ObservedRow, StepContext

@@ -16,7 +16,7 @@ from control_plane.actors.messages.experiment import (
 )
 from control_plane.actors.messages.pool import SlotsRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialCreated
-from control_plane.actors.pool import agent_slots, job_queue
+from control_plane.actors.pool import agent_slots, groups
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.records import Availability, Retention, Status
 from control_plane.actors.trial.state import TrialState
@@ -130,8 +130,8 @@ def test_submissions_and_creations_of_an_older_release_are_decoded() -> None:
 
 def test_values_of_a_newer_version_are_ignored_in_compact_records() -> None:
     settings = {"weight": 2.0, "from_newer": 1}
-    group = job_queue._decode_group([[1, 2, 3, 0, None, None, None, 9], {"4": 1}, settings])
-    assert group == job_queue.Group(JobRow(weight=2.0), True, {4: 1}, 2, 3)
+    group = groups.decode_group([[1, 2, 3, 0, None, None, None, None, 9], {"4": 1}, settings])
+    assert group == groups.Group(JobRow(weight=2.0), True, {4: 1}, 2, 3)
     part = [[0], 7, 1, True, 1, [["a", 1], ["b", 1]], "newer"]
     agent = agent_slots._decode_agent([3, [0, 1], {"5.1": part}, [True, False, [1]], "gpu", "new"])
     assert agent == AgentSlots(

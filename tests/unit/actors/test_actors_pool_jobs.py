@@ -16,7 +16,7 @@ from control_plane.actors.messages.pool import (
 from control_plane.actors.messages.trial import PreemptionRequested
 from control_plane.actors.ordered_map import Directory, Leaf
 from control_plane.actors.pool.actor import finish_fold, step
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.state import PoolState, job_queue_of
 from control_plane.actors.step import CommandRefused, ObservedRow, StepContext
 from tests.unit.actors.actor_harness import START_MS, ActorHarness

@@ -9,7 +9,7 @@ from control_plane.actors.messages.pool import (
     PoolSettings,
     SchedulingContinued,
 )
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.scheduling.reservations import Reservation
 from tests.unit.actors.actor_harness import START_MS, ActorHarness

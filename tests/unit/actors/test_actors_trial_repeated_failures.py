@@ -64,7 +64,7 @@ def test_alike_failures_on_two_machines_end_the_trial() -> None:
     reason = "it failed alike on agents a and b after 0 batches"
     ended = trial.actor.messages_to("experiment#1")[-1]
     assert isinstance(ended, TrialEnded)
-    assert ended.message == f"not started again, because {reason}: ValueError: 12"
+    assert ended.message == f"no restart: {reason}\nValueError: 12"
     assert trial.actor.state.restarts == 2
 
 

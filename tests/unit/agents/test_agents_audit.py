@@ -22,7 +22,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.trial import ExperimentStatusChanged, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
-from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.groups import Group
 from control_plane.actors.records import Availability, Place, Status
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.audit import (

@@ -20,6 +20,7 @@ from control_plane.actors.messages.trial import (
     ProgressReported,
     ValidationReported,
 )
+from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import CheckpointRef
 from control_plane.agents.reports import Report, ReportContext, to_message
 from control_plane.engine.actor_types import encode_message_for
@@ -70,6 +71,58 @@ def test_validation_has_searcher_metric() -> None:
     assert to_message(
         Report(4, 2, "0", 100, VALIDATION), ReportContext("accuracy")
     ) == ValidationReported(2, 60, 0.9, values={"loss": 0.5})
+
+
+MATCH: dict[str, Any] = {
+    "kind": "log_policy",
+    "name": "OOM",
+    "pattern": ".*memory.*",
+    "actions": ["exclude_node", "cancel_retries"],
+    "signal": "CUDA OOM",
+    "line": "CUDA out of memory",
+    "rank": 3,
+}
+
+
+def test_match_of_log_policy_counts_from_agent_only() -> None:
+    context = ReportContext("loss", node_rank=1, nodes=2)
+    assert to_message(Report(4, 2, "agent", 100, MATCH), context) == LogPolicyMatched(
+        2,
+        ".*memory.*",
+        "CUDA out of memory",
+        "OOM",
+        ("cancel_retries", "exclude_node"),
+        "CUDA OOM",
+        rank=3,
+        node_rank=1,
+    )
+    assert read(MATCH) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name", "expected"),
+    [
+        ("actions", ["exclude_node", "delete", 3], "actions", ("exclude_node",)),
+        ("actions", {"exclude_node": 1}, "actions", ()),
+        ("actions", None, "actions", ()),
+        ("line", "x" * 10_000, "line", "x" * 200),
+        ("line", None, "line", ""),
+        ("signal", "s" * 10_000, "signal", "s" * 100),
+        ("name", 7, "name", ""),
+        ("webhook", "w", "webhook", "w"),
+        ("rank", -1, "rank", 0),
+        ("rank", HUGE, "rank", 0),
+        ("pattern", "p" * 10_000, "pattern", "p" * 1_000),
+    ],
+)
+def test_hostile_match_of_log_policy_is_bounded(
+    field: str, value: object, name: str, expected: object
+) -> None:
+    assert getattr(read({**MATCH, field: value}, "agent"), name) == expected
+
+
+def test_match_without_pattern_is_ignored() -> None:
+    assert read({"kind": "log_policy", "line": "x"}, "agent") is None
 
 
 def test_damage_counts_from_chief_only_and_has_fallbacks() -> None:

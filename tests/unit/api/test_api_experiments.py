@@ -51,6 +51,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "notices": {"saved": 0, "finished": 0, "kept": 0, "cut": 0},
         "created_ms": NOW_MS,
         "ends_ms": None,
+        "signal": "",
         "ended_ms": None,
         "message": "",
         "labels": [],

@@ -72,6 +72,10 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
         SCRIPT
         + "log_policies: [{pattern: a, action: {type: cancel_retries}},"
         + " {name: n, pattern: b, actions: [exclude_node, {signal: s}]}]\n",
+        [],
+    ),
+    "a log policy with a webhook": (
+        SCRIPT + "log_policies: [{type: send_webhook, pattern: a, webhook_name: w}]\n",
         ["log_policies"],
     ),
     "settings of HPC schedulers": (

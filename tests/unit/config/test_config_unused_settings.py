@@ -116,12 +116,12 @@ entrypoint: python train.py
 searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
     assert list(config_warnings(check_config(text))) == []
-    more = "log_policies: [{pattern: x}]\nprofiling: {enabled: true, begin_on_batch: 3}\n"
+    more = "debug: true\nprofiling: {enabled: true, begin_on_batch: 3}\n"
     assert [
         config_warning.split()[0] for config_warning in config_warnings(check_config(text + more))
     ] == [
         "profiling.begin_on_batch",
-        "log_policies",
+        "debug",
     ]
 
 

@@ -53,9 +53,9 @@ class Cluster:
         key = Key(jobs_partition("blue"), job_sort_key(number))
         self.engine.table.commit((Put(key, 1, body, Expect.ABSENT),))
 
-    def ask(self, trial_id: int, slots: int, group: int) -> None:
+    def ask(self, trial_id: int, slots: int, group: int, *excluded: str) -> None:
         ticket = f"{NOW_MS:014d}.{NOW_MS:014d}.{trial_id:012d}"
-        message = SlotsRequested(trial_id, 1, slots, ticket, group)
+        message = SlotsRequested(trial_id, 1, slots, ticket, group, excluded)
         self.engine.post_message(addresses.pool("blue"), message, sender=f"trial#{trial_id}")
 
     def enrol(self, name: str, slots: int) -> None:
@@ -84,6 +84,22 @@ def test_pending_requests_are_demand_up_to_the_job_limit() -> None:
         cluster.ask(trial_id, slots, group)
     # Trials 1 and 5 (zero-slot) have started on the agent, so job 1 may get 5 - 2 slots.
     assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
+
+
+def test_requests_with_the_same_exclusions_are_a_separate_demand() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol("a", 1)
+    cluster.ask(1, 4, 1)
+    for trial_id, slots, excluded in ((2, 2, "ba"), (3, 2, "ab"), (4, 1, "a"), (5, 0, "a")):
+        cluster.ask(trial_id, slots, 1, *excluded)
+    assert cluster.demand == Demand(
+        (
+            JobDemand({2: 2}, excluded_agents=("a", "b")),
+            JobDemand({1: 1}, excluded_agents=("a",)),
+            JobDemand({4: 1}),
+        ),
+        zero_slot_requests=1,
+    )
 
 
 def test_overdue_requests_are_listed_in_order() -> None:

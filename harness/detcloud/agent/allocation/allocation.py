@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directive_merge import merge_notice, merge_stop
-from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
+from detcloud.agent.allocation.exit_record import (
+    LOG_LINES_SHOWN,
+    REVISION_MAX,
+    exit_record,
+    failed_start,
+)
 from detcloud.agent.allocation.failure_fields import failure_fields
 from detcloud.agent.allocation.forwarded_log import ForwardedLog
 from detcloud.agent.allocation.forwarded_reports import ForwardedReports
 from detcloud.agent.allocation.hang_monitor import HangMonitor
 from detcloud.agent.allocation.limited_run import LimitedRun
+from detcloud.agent.allocation.log_watch import LogWatch
 from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.allocation.token_bucket import TokenBucket
@@ -85,6 +91,8 @@ class Allocation:
         # Returns the fault of the machine by which a trial failed, as `MachineHealth.examine` does.
         self.examine: Callable[[AllocationDirectory, float], str | None] = lambda *_: ""
         self._failed_at = 0.0
+        self._log_bytes_max = log_bytes_max
+        self._log_watch = LogWatch(directory, None, self._agent_report, log_bytes_max)
         self._lines = TokenBucket(limits.LINES_PER_SECOND, limits.LINES_BURST)
 
     @classmethod
@@ -187,9 +195,10 @@ class Allocation:
                 self._write_directives()
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
-        """Watch the limits and hangs of the run, if the specification has any. `poll` then warns in
-        the log, ends an idle run, and reports hangs. Also set `runs_once`.
+        """Watch limits, hangs and log policies of the run, if the specification has any. `poll`
+        then warns in the log, ends an idle run, and reports hangs and matches. Set `runs_once`.
         """
+        self._log_watch = LogWatch(self.directory, spec, self._agent_report, self._log_bytes_max)
         self.runs_once = (spec or {}).get("runs_once") is True
         self._limited = LimitedRun.of_spec(self.directory, spec, _now_ms())
         self._hangs = HangMonitor.of_spec(self.directory, spec, _now_ms())
@@ -372,12 +381,13 @@ class Allocation:
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
     def _check_watches(self) -> None:
-        """Warn of limits, kill an idle run, and report hangs. Raises OSError if a write fails."""
+        """Warn of limits, kill an idle run, and report hangs and matches. May raise OSError."""
         limited, hangs = self._limited, self._hangs
         if limited is not None and self.is_needed and limited.check(_now_ms()):
             self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
         if hangs is not None and "RUNNING" in self._states:
             hangs.report_to(self._agent_report, _now_ms(), self._directives, self._runtime)
+        self._log_watch.search(ended=False)
 
     def _end(self, status: Status) -> None:
         """Record the exit, for a failed trial after an examination of the machine. May raise
@@ -387,7 +397,8 @@ class Allocation:
         if (status.code or status.signal is not None) and not status.killed:
             self._failed_at = self._failed_at or time.monotonic()
             fault = self.examine(self.directory, self._failed_at)
-        if fault is not None:
+        # The cluster must know all matching lines of the log before the exit.
+        if fault is not None and self._log_watch.search(ended=True):
             self._write_exit(status, fault)
 
     def _direct_stop(self, stop: Notice) -> None:
@@ -412,16 +423,7 @@ class Allocation:
         """
         if self._exited or self._failure is None:
             return
-        reason, message, is_lasting = self._failure
-        self._agent_report.append(
-            "exited",
-            code=None,
-            signal=None,
-            reason=reason,
-            directive_revision=self._revision(),
-            message=message,
-            **({"lasting": True} if is_lasting and reason == "errored" else {}),
-        )
+        self._agent_report.append("exited", **failed_start(*self._failure, self._revision()))
         self._exited = True
 
     def _enter_state(self, state: str) -> None:
@@ -461,8 +463,7 @@ class Allocation:
             notice=self._notice.reason if self._notice else "",
         )
         if record["reason"] == "errored":
-            log, has_reports = self.directory.log, self._has_reports()
-            record |= failure_fields(status, log, tail, fault, has_reports=has_reports)
+            record |= failure_fields(status, self.directory.log, tail, fault, self._reader)
         if self._limited is not None:
             record |= self._limited.exit_fields(record["reason"])
         if self._notice is not None:
@@ -470,14 +471,6 @@ class Allocation:
         self._agent_report.append("exited", **record)
         self._exited = True
         self._runtime.remove(self.directory.agent)
-
-    def _has_reports(self) -> bool:
-        """Whether the trial has reported anything except its exit."""
-        return any(
-            line.kind != "exit"
-            for writer in self._reader.writers()
-            for line in self._reader.read_lines(writer, 0, limits.SCAN_BYTES)
-        )
 
     def _revision(self) -> int:
         """Return the revision of the newest directives, or 0 without directives."""

@@ -100,6 +100,25 @@ def exit_record(
     }
 
 
+def failed_start(reason: str, message: str, is_lasting: bool, revision: int) -> dict[str, Any]:
+    """Return the fields of the `exited` record of a trial that never ran.
+
+    Args:
+        reason: the reason of the exit.
+        message: the text for users.
+        is_lasting: whether a restart would fail, too. Only counts for the reason `errored`.
+        revision: the directives' revision.
+    """
+    return {
+        "code": None,
+        "signal": None,
+        "reason": reason,
+        "directive_revision": revision,
+        "message": message,
+        **({"lasting": True} if is_lasting and reason == "errored" else {}),
+    }
+
+
 def _exit_order(report: Mapping[str, Any]) -> int:
     """Return the sort key of a rank's exit. The exit that sorts first decides for the trial."""
     reason = report.get("reason")

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.failure_fingerprint import failure_fingerprint
-from detcloud.agent.allocation.limits import TRACEBACK_LINES_MAX
+from detcloud.agent.allocation.limits import SCAN_BYTES, TRACEBACK_LINES_MAX
 from detcloud.agent.allocation.trial_log import log_tail
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from detcloud.agent.allocation.trial_reports import ReportReader
     from detcloud.agent.runtime import Status
 
 
 def failure_fields(
-    status: Status, log: Path, tail: str, fault: str, *, has_reports: bool
+    status: Status, log: Path, tail: str, fault: str, reader: ReportReader
 ) -> dict[str, Any]:
     """Return the fields to add to the record of a failure.
 
@@ -29,13 +30,22 @@ def failure_fields(
         log: the trial's log.
         tail: the last lines of the log.
         fault: the fault of the machine by which the trial failed, or "".
-        has_reports: whether the code reported anything except an exit.
+        reader: the reader of the code's reports.
     """
     if fault:
         return {"reason": "lost", "message": f"the machine failed: {fault}"}
-    if is_lasting_failure(status, tail, has_reports=has_reports):
+    if is_lasting_failure(status, tail, has_reports=_has_reports(reader)):
         return {"lasting": True}
     if status.stage != "trial":
         return {}
     fingerprint = failure_fingerprint(log_tail(log, TRACEBACK_LINES_MAX))
     return {"fingerprint": fingerprint} if fingerprint else {}
+
+
+def _has_reports(reader: ReportReader) -> bool:
+    """Whether the code has reported anything except its exit."""
+    return any(
+        line.kind != "exit"
+        for writer in reader.writers()
+        for line in reader.read_lines(writer, 0, SCAN_BYTES)
+    )

@@ -89,7 +89,7 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
     Invalid bytes become `?`. An incomplete character at the end is left out, unless the log has
     `ended` and the file ends there. Return "" after the end, or if the log is no regular file.
     """
-    content, size = _read_bytes(log, offset, bytes_max)
+    content, size = read_bytes(log, offset, bytes_max)
     last = ended and offset + len(content) >= size
     return decode_log(content if last else content[: len(content) - _incomplete_bytes(content)])
 
@@ -97,12 +97,12 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
 def is_hole(log: Path, offset: int) -> bool:
     """Whether NULS_MAX bytes from `offset` on exist and are all zero."""
     # A single byte is enough to rule out a hole in ordinary text.
-    if _read_bytes(log, offset, 1)[0] != b"\0":
+    if read_bytes(log, offset, 1)[0] != b"\0":
         return False
-    return _read_bytes(log, offset, NULS_MAX)[0] == bytes(NULS_MAX)
+    return read_bytes(log, offset, NULS_MAX)[0] == bytes(NULS_MAX)
 
 
-def _read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
+def read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
     """Return at most `bytes_max` bytes from `offset` on, and the size of the log.
 
     Return (b"", 0) if the log is missing or no regular file.

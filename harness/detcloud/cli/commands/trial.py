@@ -27,9 +27,13 @@ from detcloud.cli.rendering.columns import (
     TRIAL_DAMAGED_METADATA,
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
+    TRIAL_EXCLUDED_AGENTS,
     TRIAL_HANG,
+    TRIAL_LOG_MATCHES,
     TRIAL_LOSSES,
     TRIAL_REPLACEMENTS,
+    TRIAL_RETRIES_CANCELED,
+    TRIAL_SIGNAL,
     TRIAL_WARM_START,
 )
 from detcloud.cli.rendering.hints import is_cause_in_log
@@ -154,11 +158,20 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
     add_output_options(parser)
 
 
+_LOG_POLICY_COLUMNS = {
+    "signal": TRIAL_SIGNAL,
+    "log_matches": TRIAL_LOG_MATCHES,
+    "retries_canceled": TRIAL_RETRIES_CANCELED,
+    "excluded_agents": TRIAL_EXCLUDED_AGENTS,
+}
+
+
 def describe_trial(arguments: Namespace) -> int:
     """Print a trial as text, CSV, JSON or YAML, and with options also metrics and summaries. Return
     0.
 
-    Fields on losses, replacements and damages are printed only if the trial has these. With
+    Fields on losses, replacements, damages and log policies are printed only if the trial has
+    these. With
     `--metrics` and `--metrics-summary`, further tables follow, or further fields in JSON and YAML.
     `--limit` and `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the
     log may be printed to stderr.
@@ -186,7 +199,10 @@ def describe_trial(arguments: Namespace) -> int:
     losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))
     damages = [TRIAL_DAMAGES] * bool(trial.data.get("recent_damages"))
     damages += [TRIAL_DAMAGED_METADATA] * bool(trial.data.get("metadata_damage"))
-    print_record((*TRIAL_DETAILS, *warm_start, *losses, *damages), trial.data, arguments)
+    # Clusters of older versions do not send the effects of log policies.
+    matches = [column for name, column in _LOG_POLICY_COLUMNS.items() if trial.data.get(name)]
+    columns = (*TRIAL_DETAILS, *warm_start, *losses, *damages, *matches)
+    print_record(columns, trial.data, arguments)
     if trial.state == "ERROR" and is_cause_in_log(trial):
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     for name, items in tables.items():

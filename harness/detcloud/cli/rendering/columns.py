@@ -118,6 +118,7 @@ EXPERIMENT_COLUMNS = (
     field_column("Metric", "metric", drop_rank=1),
     field_column("Best", "best_metric"),
     Column("Failed", _failed_trials, colour=lambda text: "" if text == "0" else "red"),
+    field_column("Signal", "signal", drop_rank=7),
 )
 
 
@@ -272,6 +273,22 @@ def _damage_text(damage: Item) -> str:
     )
 
 
+def _log_matches_text(trial: Item) -> str:
+    """Return a line for each recent line of the log that matched a log policy: time, agent, policy,
+    line and actions.
+    """
+    return "\n".join(
+        f"{time_text(match['time_ms'])} run {match['epoch']} on {match['agent_id'] or 'an agent'}, "
+        f"{match['policy']}: {match['line']}"
+        + (f" ({', '.join(match['actions'])})" if match["actions"] else "")
+        for match in trial["log_matches"]
+    )
+
+
+def _excluded_agents_text(trial: Item) -> str:
+    return ", ".join(trial["excluded_agents"])
+
+
 def target_text(trial: Item) -> Any:
     """Return the length that the trial must train: a number of batches, or a text like `3 epochs`.
 
@@ -310,6 +327,10 @@ TRIAL_LOSSES = Column("Losses", _losses_text)
 TRIAL_HANG = Column("Hang", lambda trial: trial["allocation"]["hang"]["text"])
 TRIAL_REPLACEMENTS = Column("Replacements", replacements_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
+TRIAL_SIGNAL = field_column("Signal", "signal")
+TRIAL_LOG_MATCHES = Column("Matched log lines", _log_matches_text)
+TRIAL_RETRIES_CANCELED = field_column("No retries", "retries_canceled")
+TRIAL_EXCLUDED_AGENTS = Column("Excluded agents", _excluded_agents_text)
 TRIAL_DAMAGED_METADATA = field_column("Damaged metadata", "metadata_damage")
 METRIC_SUMMARY_COLUMNS = (
     field_column("Group", "group"),

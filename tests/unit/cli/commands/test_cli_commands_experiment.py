@@ -360,6 +360,36 @@ def test_damaged_checkpoints_are_shown_with_their_replacements(
     )
 
 
+def test_effects_of_log_policies_are_shown(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({}, {})
+    assert "Matched log lines" not in detcloud("trial", "describe", "1").out
+    match = {
+        "time_ms": 0,
+        "epoch": 2,
+        "policy": "OOM",
+        "line": "CUDA out of memory",
+        "actions": ["cancel_retries"],
+        "signal": "OOM",
+        "agent_id": "gpu-1",
+        "rank": 0,
+    }
+    fake.trials[0] |= {
+        "signal": "OOM",
+        "log_matches": [match, match | {"agent_id": "", "actions": []}],
+        "retries_canceled": "log policy OOM matched: CUDA out of memory",
+        "excluded_agents": ["gpu-1", "gpu-2"],
+    }
+    shown = detcloud("trial", "describe", "1").out
+    first, second, *rest = shown.partition("Matched log lines")[2].splitlines()
+    at = "1970-01-01 00:00:00+0000"
+    assert first.strip() == f"{at} run 2 on gpu-1, OOM: CUDA out of memory (cancel_retries)"
+    assert second.strip() == f"{at} run 2 on an agent, OOM: CUDA out of memory"
+    assert [line.split(maxsplit=2)[2] for line in rest[:2]] == [
+        "log policy OOM matched: CUDA out of memory",
+        "gpu-1, gpu-2",
+    ]
+
+
 def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     fake.add_experiment({}, {})

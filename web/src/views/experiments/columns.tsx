@@ -22,6 +22,7 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "name", title: "Name", order: "name", show: (one) => <a href={href("experiments", one.id!)} title={one.name.slice(0, 1000)}>{one.name || "–"}</a> },
   { key: "labels", title: "Labels", show: (one) => <Labels labels={one.labels} /> },
   { key: "state", title: "State", order: "state", show: (one) => <ExperimentState experiment={one} /> },
+  { key: "signal", title: "Signal", show: (one) => one.signal },
   { key: "progress", title: "Progress", order: "progress", show: (one) => <Progress value={one.progress} /> },
   { key: "trials", title: "Trials", isNumber: true, show: (one) => `${one.trials.completed}/${one.trials.requested}` },
   { key: "best", title: "Best", isNumber: true, order: "metric", show: (one) => <BestMetric of={one} /> },
@@ -36,7 +37,7 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "cost", title: "Cost", isNumber: true, order: "cost", show: (one) => dollarsText(one.cost) },
 ];
 
-const HIDDEN_AT_FIRST = ["ended", "searcher", "workspace", "project", "pool"];
+const HIDDEN_AT_FIRST = ["ended", "signal", "searcher", "workspace", "project", "pool"];
 const SHOWN_AT_FIRST = COLUMNS.map(({ key }) => key).filter((key) => !HIDDEN_AT_FIRST.includes(key));
 
 /** The columns of these keys, in order. A key that this version does not know has no column. */

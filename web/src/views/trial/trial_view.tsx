@@ -139,6 +139,13 @@ function Facts({ trial }: { trial: TrialWhole }) {
           </dd>
         </div>
       ))}
+      {trial.log_matches.map((match) => (
+        <div class="pair" key={`${match.epoch} ${match.policy} ${match.rank}`}>
+          <dt>{match.signal || "Log policy"}</dt>
+          <dd><Moment ms={match.time_ms} /> {match.agent_id} {match.line}{match.actions.length > 0 && ` (${match.actions.join(", ")})`}</dd>
+        </div>
+      ))}
+      {trial.excluded_agents.length > 0 && <><dt>Excluded agents</dt><dd>{trial.excluded_agents.join(", ")}</dd></>}
       <dt>When</dt>
       <dd><Period from={trial.created_ms} until={trial.ended_ms} /></dd>
       <dt>Cost</dt>
