@@ -27,6 +27,7 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.run_limits import RunLimits
+from control_plane.config.schedule import SECTION as SCHEDULE
 from control_plane.config.template import Template, drop_template_secrets
 from control_plane.config.trial_settings import (
     job_of,
@@ -59,6 +60,7 @@ from control_plane.usecases.placement import (
 )
 from control_plane.usecases.restored_files import RestoredFiles, find_restored_files
 from control_plane.usecases.run_checks import check_limits, check_reachable
+from control_plane.usecases.schedule_check import without_schedule
 from control_plane.usecases.storage_check import check_storage
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
@@ -97,6 +99,9 @@ class Submission:
     """The id of the notebook or shell with whose files a notebook or shell starts. None: it starts
     with the model code.
     """
+    may_be_scheduled: bool = False
+    """Whether the configuration may have the section `schedule`. The experiment lacks the section.
+    """
 
 
 class _Placement(NamedTuple):
@@ -123,7 +128,9 @@ class CheckedSubmission:
     """A submission that this cluster can run."""
 
     config: ExperimentConfig
-    """The configuration with the template, `Submission.overrides` and defaults applied."""
+    """The configuration with the template, `Submission.overrides` and defaults applied. Includes
+    the section `schedule`, which the configuration in `message` lacks.
+    """
     message: ExperimentSubmitted
     """The message that creates the experiment; its `experiment_id` is still 0."""
     warnings: tuple[str, ...] = ()
@@ -147,7 +154,8 @@ def check_submission(
     kind = submission.kind
     _check_kind(services, submission)
     placement = _place(services, submission, caller)
-    config, pools, restored = placement.config, placement.pools, placement.restored
+    pools, restored = placement.pools, placement.restored
+    config = without_schedule(placement.config, submission.may_be_scheduled)
     code = restored.code_sha256 if restored else submission.model_code
     plan = _search_plan(services, config)
     settings = trial_settings(
@@ -193,12 +201,14 @@ def check_submission(
         has_growing_id_blocks=True,
         has_values_row=kind is JobKind.EXPERIMENT,
         forked_from=submission.forked_from,
-        stated_fields=placement.stated_fields,
+        stated_fields={
+            name: value for name, value in placement.stated_fields.items() if name != SCHEDULE
+        },
         restored_from=submission.restored_from,
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
-    return CheckedSubmission(config, message, (*placement.warnings, *warnings))
+    return CheckedSubmission(placement.config, message, (*placement.warnings, *warnings))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:

@@ -91,4 +91,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         forked_from=message.forked_from,
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
+        schedule_id=message.schedule_id,
     )

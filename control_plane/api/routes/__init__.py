@@ -46,6 +46,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
+    "schedules": frozenset({"schedules"}),
     "reports": frozenset({"reports"}),
     "tokens": frozenset({"tokens"}),
     "tunnels": frozenset({"tunnels", "agents"}),
