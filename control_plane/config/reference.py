@@ -14,7 +14,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from control_plane.config import environment, pools, providers, resources, storage, training
+from control_plane.config import (
+    environment,
+    pools,
+    providers,
+    resources,
+    schedule,
+    storage,
+    training,
+)
 from control_plane.config.alarms import Alarms
 from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
@@ -98,6 +106,11 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ("Optimizations", "`optimizations`.", training.Optimizations),
     ("Profiling", "`profiling`.", training.Profiling),
     ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
+    (
+        "Schedule",
+        "`schedule`: the times at which the configuration is submitted again.",
+        schedule.Schedule,
+    ),
 )
 TYPES: Final[Mapping[str, str]] = {
     "PackagesField": "list of strings, or string",
@@ -132,6 +145,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Optimizations": "map",
     "Profiling": "map",
     "Debugger": "map",
+    "Schedule": "map",
     "Reproducibility": "map",
     "RegistryAuth": "map",
     "BindMounts": "list of maps",

@@ -264,6 +264,17 @@ DOORS: Mapping[str, Door] = {
     "PUT /reports/{}": Door(
         Role.USER, {"title": "t", "text": "# t", "sharing": "edit", "revision": 1}, "/reports/1"
     ),
+    "POST /schedules": Door(
+        Role.USER,
+        {
+            "config": f"{CONFIG}\nschedule: {{cron: '0 3 * * *'}}\n",
+            "model_code": SHA256,
+            "template": None,
+            "overrides": ["name=x"],
+            "paused": True,
+        },
+        "/schedules",
+    ),
     "POST /tokens": Door(
         Role.ADMIN,
         {

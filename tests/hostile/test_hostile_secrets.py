@@ -251,6 +251,7 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "job_id": [job.job_id for job in client.jobs()],
         "sha256": [experiment.data["code_sha256"] for experiment in client.experiments()],
         "tunnel_id": ["unknown-tunnel"],
+        "schedule_id": [schedule.id for schedule in client.schedules()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {

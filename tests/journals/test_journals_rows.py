@@ -29,6 +29,7 @@ from control_plane.fleet.bills import decode_bill
 from control_plane.fleet.rows import decode_fleet, decode_instance, decode_intent
 from control_plane.fleet.usage_days import decode_day
 from control_plane.queries.model_records import decode_model, decode_version
+from control_plane.queries.schedules import SCHEDULE_CODEC, SUBMISSION_CODEC
 from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
 from control_plane.rows.registry import ROW_TYPES, find_row_type
@@ -104,6 +105,8 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "experiment view": lambda row: decode_view(row.body),
     "report": lambda row: decode_report(row.body),
     "report text": lambda row: decode_report_text(row.body),
+    "schedule": lambda row: SCHEDULE_CODEC.decode(row.body),
+    "scheduled submission": lambda row: SUBMISSION_CODEC.decode(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,
     "alarm": lambda row: decode_alarm(row.body),

@@ -82,6 +82,7 @@ PLACES = {
     "{agent_id}": "node",
     "{alarm}": "lag",
     "{tunnel_id}": "a-tunnel-id",
+    "{schedule_id}": "2",
 }
 
 
@@ -105,6 +106,9 @@ def world(tmp_path: Path) -> Cluster:
     config = json.dumps(whole)
     answer = cluster.create(config)
     assert answer.status == 201, answer.body
+    scheduled = json.dumps({**whole, "schedule": {"cron": "0 3 * * *"}})
+    body = {"config": scheduled, "model_code": cluster.store_code()}
+    assert ask(cluster, ("POST", ""), Call("/schedules", body), OWNER).status == 201
     run = {"entrypoint": PROGRAM, "environment": SECTIONS["environment"]}
     made = cluster.create(json.dumps(run), kind="command")
     assert made.status == 201, made.body
@@ -214,6 +218,8 @@ READING = {
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
     "report list": ("report", "list", "--json"),
+    "schedule list": ("schedule", "list", "--json"),
+    "schedule describe": ("schedule", "describe", "2", "--json"),
     "template list": ("template", "list", "--json"),
     "template describe": ("template", "describe", "hers"),
     "token list": ("token", "list", "--json"),
@@ -260,6 +266,8 @@ def test_dumps_of_rows_mask_secrets(
         "experiment#5",
         "experiment#6",
         "templates",
+        "schedules",
+        "scheduled-submissions",
         "pool#cloudy",
         "pools",
         "cluster",

@@ -18,7 +18,7 @@ from control_plane.queries.schedules import (
     time_key,
 )
 from control_plane.state.table import Unavailable, Write
-from control_plane.usecases import scheduled_runs
+from control_plane.usecases import scheduled_runs, submission
 from control_plane.usecases.idempotency import no_extra_writes
 from control_plane.usecases.schedules import create_schedule, delete_schedule, pause_schedule
 from control_plane.usecases.submission import Submission
@@ -42,10 +42,9 @@ def cluster(tmp_path: Path) -> Cluster:
 def schedule(cluster: Cluster, *, template: str | None = None, **options: Any) -> ScheduleRecord:
     """Store a schedule for 2:00 UTC each day."""
     section = {"cron": "0 2 * * *", **options}
-    submission = Submission(
-        f"{CONFIG}\nschedule: {section}\n", cluster.store_code(), template=template
-    )
-    record, _ = create_schedule(cluster.services, submission, ADA, no_extra_writes)
+    config = f"{CONFIG}\nschedule: {section}\n"
+    submitted = Submission(config, cluster.store_code(), template=template)
+    record, _ = create_schedule(cluster.services, submitted, ADA, no_extra_writes)
     return record
 
 
@@ -84,6 +83,11 @@ def test_due_time_submits_one_experiment(cluster: Cluster) -> None:
     assert (experiment["config"]["schedule"], experiment["seed"] >= 0) == (None, True)
 
 
+def test_time_zone_moves_the_times(cluster: Cluster) -> None:
+    # 2:00 in New York is 7:00 UTC, and the next one is 23 hours away.
+    assert schedule(cluster, **{"time_zone": "America/New_York"}).next_ms == NOW_MS + 23 * HOUR_MS
+
+
 def test_far_times_stay_near_in_the_due_index(cluster: Cluster) -> None:
     schedule(cluster)
     for hours in range(3):
@@ -99,7 +103,7 @@ def test_concurrent_run_submits_one_experiment(
 ) -> None:
     schedule(cluster)
     cluster.clock.ms = NEXT_MS
-    check = scheduled_runs.check_submission
+    check = submission.check_submission
     partition = time_key(1).partition
 
     def check_behind_rival(*arguments: Any) -> Any:
@@ -137,7 +141,7 @@ def test_lost_answer_of_a_commit_submits_one_experiment(
 
 def test_change_during_a_run_wins(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule(cluster)
-    check = scheduled_runs.check_submission
+    check = submission.check_submission
 
     def check_behind_pause(*arguments: Any) -> Any:
         pause_schedule(cluster.services, 1, no_extra_writes)
@@ -152,7 +156,7 @@ def test_deletion_during_a_run_submits_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule(cluster)
-    check = scheduled_runs.check_submission
+    check = submission.check_submission
 
     def check_behind_deletion(*arguments: Any) -> Any:
         delete_schedule(cluster.services.table, 1, no_extra_writes)
@@ -215,7 +219,7 @@ def test_missed_times_are_told_once(cluster: Cluster) -> None:
 
 
 def test_catching_up_submits_one_experiment(cluster: Cluster) -> None:
-    schedule(cluster, catch_up=True)
+    schedule(cluster, **{"catch_up": True})
     tick(cluster, NEXT_MS + 2 * DAY_MS + 5 * HOUR_MS)
     assert outcomes(cluster) == [
         ("submitted", NEXT_MS + 2 * DAY_MS, 1),
