@@ -1,7 +1,7 @@
 """The times of cron expressions in a time zone.
 
-The package `cronsim` computes the times. It follows Debian's cron when clocks change: a time that
-the change skips moves to the first minute after the change, and a repeated time counts once.
+The package `cronsim` computes the times, and follows Debian's cron when clocks change. A time that
+the change skips moves to the first minute after the change. A repeated time counts once.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class CronTimes:
     """The times of a cron expression in a time zone.
 
     Args:
-        cron: five fields, or a name such as `@daily`.
+        cron: five fields, or a name, for example `@daily`.
         time_zone: a name of the IANA database, for example `Europe/Berlin`.
 
     Raises:
@@ -54,8 +54,8 @@ class CronTimes:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_expression", _expression_of(self.cron))
         object.__setattr__(self, "_zone", _zone_of(self.time_zone))
-        # The Gregorian calendar repeats, so that an expression without a time has none at all.
-        self.next_after(0)
+        # cronsim searches 50 years, in which the days of the week repeat.
+        self.next_time(0)
 
     def times_after(self, after_ms: int) -> Iterator[int]:
         """Yield the times after `after_ms` in epoch ms, in order. The iterator may never end."""
@@ -72,7 +72,7 @@ class CronTimes:
                 last_ms = time_ms
                 yield time_ms
 
-    def next_after(self, after_ms: int) -> int:
+    def next_time(self, after_ms: int) -> int:
         """Return the first time after `after_ms` in epoch ms. Raises CronInvalid for no time."""
         found = next(self.times_after(after_ms), None)
         if found is None:

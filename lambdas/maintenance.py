@@ -15,10 +15,14 @@ from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
 from control_plane.fleet.usage_days import sum_closed_days
 from control_plane.rows import actor_rows, fleet_rows
-from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
+
+# The import would slow down the start of the tick (bench/gcp_cold_starts.py).
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from control_plane.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ class Maintenance:
         self,
         engine: Engine,
         is_api_down: Callable[[], bool] = lambda: False,
-        find_services: Callable[[], Services] | None = None,
+        find_services: "Callable[[], Services] | None" = None,
     ) -> None:
         self._engine = engine
         self._is_api_down = is_api_down

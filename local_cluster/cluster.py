@@ -53,8 +53,7 @@ def serve(
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     checks = cluster.check_alarms, embedded.mark.advance
-    services = embedded.cluster.services
-    tick_thread = TickThread(cluster.engine, cluster.collector, *checks, lambda: services)
+    tick_thread = TickThread(cluster.engine, cluster.collector, *checks, lambda: cluster.services)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 

@@ -184,7 +184,7 @@ class ExperimentConfig(Section):
     """
     schedule: Schedule | None = None
     """Submits the configuration again at fixed times, instead of once; see Schedule. Experiments of
-    a schedule have no such section.
+    a schedule lack this section.
     """
     data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""

@@ -21,15 +21,15 @@ class Schedule(Section):
 
     cron: Annotated[str, MinLen(1), MaxLen(CRON_CHARACTERS_MAX)]
     """The times as a cron expression: minute, hour, day of the month, month and day of the week. Or
-    one of `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`.
+    a name: `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
     """
     time_zone: Annotated[str, MinLen(1), MaxLen(64)] = "UTC"
     """The time zone of the expression, for example `Europe/Berlin`."""
     overlap: Literal["skip", "allow"] = "skip"
-    """What happens while the schedule's last experiment has not ended. `skip`: no experiment is
-    submitted. `allow`: the new experiment runs beside the last one.
+    """The rule while the schedule's last experiment has not ended. `skip`: no experiment is
+    submitted. `allow`: the new experiment runs at the same time as the last experiment.
     """
     catch_up: bool = False
-    """Whether one experiment is submitted after times that the cluster missed. Otherwise the
+    """Whether a single experiment is submitted after times that the cluster missed. Otherwise the
     schedule continues with the next time.
     """

@@ -98,8 +98,8 @@ def process_due_rows(
         budget_ms: the time limit of the pass. Started work is completed.
         holds_timers: returns whether the timers of the actor at an address are postponed by HELD_MS
             instead of folded. None postpones no timers.
-        run_schedule: processes the due time of a schedule. Its errors are handled as those of an
-            actor. The default leaves the time to another pass.
+        run_schedule: processes the due time of a schedule. Errors are logged, as errors of actors
+            are. The default leaves the time to another pass.
     """
     until = engine.seconds() + budget_ms / 1000
     actor_budget_ms = budget_ms // ACTORS_MIN

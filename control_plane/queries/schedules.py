@@ -31,7 +31,7 @@ class RunOutcome(StrEnum):
 
 
 class ScheduledRun(NamedTuple):
-    """What a schedule did at a time. A newer release may append fields, each with a default."""
+    """A run of a schedule. A newer release may append fields with defaults."""
 
     time_ms: int
     """The time in epoch ms: a time of the schedule, or the time of the request to run now."""
@@ -86,7 +86,7 @@ class ScheduledSubmission:
 
 
 class ScheduledRunView(Answer):
-    """What a schedule did at a time."""
+    """A run of a schedule."""
 
     time_ms: int
     outcome: str
@@ -169,7 +169,7 @@ def schedule_answer(record: ScheduleRecord) -> Schedule:
 
 
 def describe_schedule(table: StateTable, schedule_id: int) -> ScheduleWithConfig:
-    """Return a schedule with its submission. Secrets of the configuration are masked.
+    """Return a schedule with the submission. Secrets of the configuration are masked.
 
     Raises:
         RequestError: not_found, if the schedule does not exist.

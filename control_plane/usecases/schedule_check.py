@@ -2,13 +2,13 @@
 
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.errors import invalid
-from detcloud.shared.scheduled import SCHEDULED_ALONE
+from detcloud.shared.schedule_refusal import SCHEDULED_ALONE
 
 
 def without_schedule(config: ExperimentConfig, may_be_scheduled: bool) -> ExperimentConfig:
     """Check the section `schedule`, and return the configuration without the section.
 
-    Return the configuration itself if it has no such section.
+    Return the configuration itself if the section is missing.
 
     Args:
         config: the checked configuration.
@@ -21,7 +21,7 @@ def without_schedule(config: ExperimentConfig, may_be_scheduled: bool) -> Experi
     section = config.schedule
     if section is None:
         return config
-    # Few submissions have a schedule, and cronsim and zoneinfo take 30 ms (bench/cold_starts.py).
+    # Few submissions have a schedule, and both imports take 30 ms (bench/cold_starts.py).
     from control_plane.cron_times import CronInvalid, CronTimes, ZoneUnknown
 
     try:

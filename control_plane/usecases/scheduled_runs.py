@@ -1,8 +1,8 @@
-"""Runs of schedules: the tick submits an experiment at each time, and users submit one at once.
+"""Runs of schedules: the tick submits an experiment at each time, and users at any moment.
 
 A run is a single commit: the experiment, the counter of ids, and the schedule's record with the
-next time. The record's revision is a condition of the commit. If several processes run the same
-time, exactly one commit succeeds. A crash before the commit leaves the time to the next tick.
+next time. The record's revision is a condition of the commit. If several processes run an equal
+time, a single commit succeeds. A crash before the commit leaves the time to the next tick.
 """
 
 import logging
@@ -70,7 +70,7 @@ def find_due_times(record: ScheduleRecord, now_ms: int) -> DueTimes:
     recent_ms = max(passed[-1], now_ms - LATE_MS_MAX - 1)
     recent = takewhile(lambda time_ms: time_ms <= now_ms, times.times_after(recent_ms))
     *_, last_ms = passed[-1], *recent
-    next_ms = times.next_after(now_ms)
+    next_ms = times.next_time(now_ms)
     if now_ms - last_ms <= LATE_MS_MAX or record.catch_up:
         return DueTimes(last_ms, len(passed) - 1, next_ms)
     return DueTimes(None, min(len(passed), MISSED_COUNTED_MAX), next_ms)
@@ -80,7 +80,7 @@ def run_due_schedule(services: Services, partition: str) -> None:
     """Submit the experiment of a due schedule, or record why no experiment was submitted.
 
     `partition` is the partition of the schedule's entry in the due index. The schedule continues
-    with its next time after each outcome. An entry that is due too early is postponed, and an entry
+    with the next time after each outcome. An entry that is due too early is postponed, and an entry
     without an active schedule is deleted.
 
     Raises:
@@ -102,7 +102,7 @@ def run_due_schedule(services: Services, partition: str) -> None:
 def run_schedule_now(
     services: Services, schedule_id: int, extra_writes: ScheduleExtraWrites
 ) -> ScheduleRecord:
-    """Submit an experiment of a schedule at once, also of a paused one; return the schedule.
+    """Submit an experiment of an active or paused schedule at once; return the schedule.
 
     The next time stays. The overlap is not checked.
 
@@ -220,7 +220,7 @@ def _submit(
 
 
 def _find_busy_experiment(services: Services, record: ScheduleRecord) -> int | None:
-    """Return the schedule's last experiment if it has not ended and the schedule skips overlaps.
+    """Return the schedule's last experiment if the experiment runs and may not overlap.
 
     Return None otherwise, also for a deleted experiment.
     """

@@ -2,7 +2,7 @@
 
 A schedule has three rows: the record, the submission, and the entry in the due index. Only an
 active schedule has the entry. Every change replaces or deletes the record on the condition of the
-record's revision, so that a change and a run never both take effect on the same state.
+record's revision, so that a change and a concurrent run never both take effect.
 """
 
 from collections.abc import Callable
@@ -96,7 +96,7 @@ def create_schedule(
             overlap=section.overlap,
             catch_up=section.catch_up,
             created_ms=now_ms,
-            next_ms=None if submission.paused else times.next_after(now_ms),
+            next_ms=None if submission.paused else times.next_time(now_ms),
         )
         return record, (
             Put(_COUNTER, revision + 1, b"%d" % (number + 1), revision or Expect.ABSENT),
@@ -134,7 +134,7 @@ def activate_schedule(
     def activate(record: ScheduleRecord, now_ms: int) -> ScheduleRecord:
         if record.next_ms is not None:
             return record
-        return replace(record, next_ms=CronTimes(record.cron, record.time_zone).next_after(now_ms))
+        return replace(record, next_ms=CronTimes(record.cron, record.time_zone).next_time(now_ms))
 
     return _change_schedule(services, schedule_id, activate, extra_writes)
 

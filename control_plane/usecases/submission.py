@@ -114,7 +114,9 @@ class _Placement(NamedTuple):
     warnings: tuple[str, ...]
     """At most one warning, which names the secrets of the template that were left out."""
     stated_fields: Mapping[str, object]
-    """The fields that the user or the template set. {} for commands, notebooks and shells."""
+    """The fields that the user or the template set, without the section `schedule`. {} for
+    commands, notebooks and shells.
+    """
     limits: RunLimits
     """The limits of the job."""
     snapshots: SnapshotSettings | None
@@ -201,9 +203,7 @@ def check_submission(
         has_growing_id_blocks=True,
         has_values_row=kind is JobKind.EXPERIMENT,
         forked_from=submission.forked_from,
-        stated_fields={
-            name: value for name, value in placement.stated_fields.items() if name != SCHEDULE
-        },
+        stated_fields=placement.stated_fields,
         restored_from=submission.restored_from,
     )
     _check_size(config, message)
@@ -358,9 +358,13 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
     check_limits(rules, submission.kind, limits)
     stated_fields: Mapping[str, object] = {}
     if submission.kind is JobKind.EXPERIMENT:
-        stated_fields = find_stated_fields(
-            submission.config, template, submission.overrides, config.era
-        )
+        stated_fields = {
+            name: value
+            for name, value in find_stated_fields(
+                submission.config, template, submission.overrides, config.era
+            ).items()
+            if name != SCHEDULE
+        }
     restored = find_restored_files(
         services, submission.restored_from, submission.kind, config, caller
     )

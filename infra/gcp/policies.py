@@ -308,6 +308,6 @@ KEY_ROLE: Final = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
 def _folder_condition(names: Names, *folders: str) -> str:
-    """Return the IAM condition that an object is in one of `folders` of the bucket of objects."""
+    """Return the IAM condition that an object of the bucket of objects is in any of `folders`."""
     objects = f"projects/_/buckets/{names.objects}/objects/"
     return " || ".join(f'resource.name.startsWith("{objects}{folder}")' for folder in folders)

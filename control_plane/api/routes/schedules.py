@@ -62,7 +62,7 @@ class ScheduleBody(RequestBody):
 
 
 class CreatedSchedule(Schedule):
-    """A new schedule, with the warnings about its submission."""
+    """A new schedule, with the warnings about the submission."""
 
     warnings: list[str] = []
 
@@ -72,7 +72,7 @@ class CreatedSchedule(Schedule):
 def create(
     body: ScheduleBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Create a schedule, and return the schedule with the warnings about its submission.
+    """Create a schedule, and return the schedule with the warnings about the submission.
 
     The caller becomes the owner of the schedule and of the experiments. The submission is checked
     now and at each time. Errors: `invalid` for a configuration without the section `schedule`, and
@@ -129,7 +129,7 @@ def describe(schedule_id: ScheduleId, services: ServicesParameter) -> ScheduleWi
 def pause(
     schedule_id: ScheduleId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Pause a schedule, and return the schedule. Its experiments continue.
+    """Pause a schedule, and return the schedule. Submitted experiments continue.
 
     Pausing a paused schedule changes nothing. Errors: `not_found` for an unknown schedule.
     `forbidden` for another user's schedule.
@@ -142,7 +142,7 @@ def pause(
 def activate(
     schedule_id: ScheduleId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Continue a paused schedule with its first time from now, and return the schedule.
+    """Continue a paused schedule with the first time from now, and return the schedule.
 
     Activating an active schedule changes nothing. Errors: `not_found` for an unknown schedule.
     `forbidden` for another user's schedule.
@@ -159,7 +159,7 @@ def run_now(
 
     The experiment belongs to the owner of the schedule. The next time stays, and a paused schedule
     stays paused. Errors: `not_found` for an unknown schedule. `forbidden` for another user's
-    schedule. The errors of a submission, such as `invalid`, as `POST /experiments` returns them.
+    schedule. All errors of `POST /experiments`, for example `invalid`.
     """
     return _execute(services, request, partial(run_schedule_now, services, schedule_id))
 
@@ -169,7 +169,7 @@ def run_now(
 def delete(
     schedule_id: ScheduleId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Delete a schedule, and return the deleted schedule. Its experiments are kept.
+    """Delete a schedule, and return the deleted schedule. Submitted experiments are kept.
 
     Errors: `not_found` for an unknown schedule. `forbidden` for another user's schedule.
     """

@@ -8,7 +8,7 @@ from detcloud.client.resource import Field, Resource
 
 
 class Schedule(Resource):
-    """A schedule, which submits an experiment at each of its times."""
+    """A schedule, which submits experiments at fixed times."""
 
     id = Field[int]("The id.")
     name = Field[str]("The name of the experiments.")
@@ -50,7 +50,7 @@ class Schedule(Resource):
         return experiment_id
 
     def delete(self) -> None:
-        """Delete the schedule. Its experiments are kept."""
+        """Delete the schedule. Submitted experiments are kept."""
         self._client.delete(schedule_path(self.id))
 
 

@@ -29,7 +29,7 @@ from detcloud.client import Client, Experiment
 from detcloud.client.schedule import Schedule
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
-from detcloud.shared.scheduled import SCHEDULED_ALONE
+from detcloud.shared.schedule_refusal import SCHEDULED_ALONE
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
@@ -192,7 +192,7 @@ def _create_schedule(client: Client, arguments: Namespace) -> Schedule:
 
 
 def _is_scheduled(error: ApiError) -> bool:
-    """Return whether the cluster refused a submission because its configuration has a schedule."""
+    """Return whether the cluster refused a configuration because of the section `schedule`."""
     return error.code == "invalid" and any(
         detail.get("path") == "schedule" and detail.get("message") == SCHEDULED_ALONE
         for detail in error.details
