@@ -103,6 +103,9 @@ class ExperimentHandle(Resource):
     forked_from = Field[int | None](
         "The id of the experiment that was forked; None if this experiment is no fork."
     )
+    schedule_id = Field[int | None](
+        "The id of the schedule that submitted the experiment; None if a user submitted it."
+    )
 
     @property
     def has_ended(self) -> bool:

@@ -1,5 +1,6 @@
 """Runs of schedules by the tick: exactly one experiment for each time."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,10 +40,12 @@ def cluster(tmp_path: Path) -> Cluster:
     return build_cluster(tmp_path)
 
 
-def schedule(cluster: Cluster, *, template: str | None = None, **options: Any) -> ScheduleRecord:
-    """Store a schedule for 2:00 UTC each day."""
-    section = {"cron": "0 2 * * *", **options}
-    config = f"{CONFIG}\nschedule: {section}\n"
+def schedule(
+    cluster: Cluster, section: dict[str, Any] | None = None, template: str | None = None
+) -> ScheduleRecord:
+    """Store a schedule for 2:00 UTC each day, with other fields of `section`."""
+    fields = {"cron": "0 2 * * *", **(section or {})}
+    config = f"{CONFIG}\nschedule: {json.dumps(fields)}\n"
     submitted = Submission(config, cluster.store_code(), template=template)
     record, _ = create_schedule(cluster.services, submitted, ADA, no_extra_writes)
     return record
@@ -85,7 +88,7 @@ def test_due_time_submits_one_experiment(cluster: Cluster) -> None:
 
 def test_time_zone_moves_the_times(cluster: Cluster) -> None:
     # 2:00 in New York is 7:00 UTC, and the next one is 23 hours away.
-    assert schedule(cluster, **{"time_zone": "America/New_York"}).next_ms == NOW_MS + 23 * HOUR_MS
+    assert schedule(cluster, {"time_zone": "America/New_York"}).next_ms == NOW_MS + 23 * HOUR_MS
 
 
 def test_far_times_stay_near_in_the_due_index(cluster: Cluster) -> None:
@@ -96,6 +99,24 @@ def test_far_times_stay_near_in_the_due_index(cluster: Cluster) -> None:
         assert row is not None
         assert row.due_ms == cluster.clock.ms + HOUR_MS
     assert experiments(cluster) == []
+
+
+def test_waiting_schedules_cost_no_reads(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, reads = cluster.services.table, list[str]()
+    for name in ("get", "get_many", "query"):
+        read_rows = getattr(table, name)
+
+        def count(*arguments: Any, name: str = name, read: Any = read_rows, **more: Any) -> Any:
+            reads.append(name)
+            return read(*arguments, **more)
+
+        monkeypatch.setattr(table, name, count)
+    tick(cluster)
+    without = len(reads)
+    schedule(cluster)
+    reads.clear()
+    tick(cluster)
+    assert len(reads) == without
 
 
 def test_concurrent_run_submits_one_experiment(
@@ -192,7 +213,7 @@ def test_refused_submission_is_recorded_and_the_schedule_continues(cluster: Clus
 def test_overlap_decides_about_running_experiments(
     cluster: Cluster, overlap: str, expected: list[object]
 ) -> None:
-    schedule(cluster, overlap=overlap)
+    schedule(cluster, {"overlap": overlap})
     tick(cluster, NEXT_MS)
     tick(cluster, NEXT_MS + DAY_MS)
     assert outcomes(cluster) == expected
@@ -219,7 +240,7 @@ def test_missed_times_are_told_once(cluster: Cluster) -> None:
 
 
 def test_catching_up_submits_one_experiment(cluster: Cluster) -> None:
-    schedule(cluster, **{"catch_up": True})
+    schedule(cluster, {"catch_up": True})
     tick(cluster, NEXT_MS + 2 * DAY_MS + 5 * HOUR_MS)
     assert outcomes(cluster) == [
         ("submitted", NEXT_MS + 2 * DAY_MS, 1),
@@ -236,7 +257,7 @@ def test_time_runs_up_to_ten_minutes_late(cluster: Cluster) -> None:
 
 
 def test_many_missed_times_are_counted_up_to_a_limit(cluster: Cluster) -> None:
-    schedule(cluster, cron="* * * * *")
+    schedule(cluster, {"cron": "* * * * *"})
     tick(cluster, NOW_MS + 7 * DAY_MS)
     # The last minute is on time.
     assert [run.outcome for run in read(cluster).runs] == ["submitted", "missed"]
@@ -244,7 +265,7 @@ def test_many_missed_times_are_counted_up_to_a_limit(cluster: Cluster) -> None:
 
 
 def test_record_keeps_the_last_runs(cluster: Cluster) -> None:
-    schedule(cluster, overlap="allow")
+    schedule(cluster, {"overlap": "allow"})
     for day in range(25):
         tick(cluster, NEXT_MS + day * DAY_MS)
     assert [run.experiment_id for run in read(cluster).runs] == list(range(25, 5, -1))

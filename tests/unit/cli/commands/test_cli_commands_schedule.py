@@ -1,6 +1,7 @@
 """`detcloud schedule`, and `detcloud create` with a schedule, against the real application."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def test_schedule_is_created_run_changed_and_deleted(
     assert detcloud("schedule", "describe", "1").code == 3
     described = json.loads(detcloud("experiment", "describe", "1", "--json").out)
     assert described["schedule_id"] == 1
+    assert re.search(r"^Schedule +1$", detcloud("experiment", "describe", "1").out, re.MULTILINE)
 
 
 def test_schedules_of_overrides_and_templates_are_created(
