@@ -54,7 +54,7 @@ class ScheduleRecord:
 
     id: int
     name: str
-    """The name of the experiments, or a description, at the creation of the schedule."""
+    """The beginning of the experiments' name or description, at the creation of the schedule."""
     user: str
     """The user who created the schedule. The user owns the schedule and the experiments."""
     cron: str

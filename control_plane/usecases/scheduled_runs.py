@@ -37,7 +37,7 @@ LATE_MS_MAX = 10 * 60_000
 """The delay up to which a time is processed as usual. A time with a longer delay is missed."""
 RUNS_KEPT = 20
 """The number of runs that a schedule's record keeps."""
-REASON_CHARACTERS_MAX = 1_000
+REASON_CHARACTERS_MAX = 500
 """The most characters of a stored reason."""
 MISSED_COUNTED_MAX = 1_000
 """The most missed times that are counted."""

@@ -34,6 +34,8 @@ SCHEDULES_MAX = 500
 """The most schedules of a cluster. Concurrent requests may exceed the limit by a few."""
 STORED_BYTES_MAX = 300_000
 """The most bytes of a stored submission. A row has at most 400 KiB."""
+NAME_CHARACTERS_MAX = 200
+"""The most characters of the stored name. The experiments have the whole name."""
 _COUNTER = Key(COUNTERS, "schedule")
 
 ScheduleExtraWrites = Callable[[ScheduleRecord], tuple[Write, ...]]
@@ -89,7 +91,7 @@ def create_schedule(
         now_ms = services.now_ms()
         record = ScheduleRecord(
             id=number,
-            name=checked.message.name,
+            name=checked.message.name[:NAME_CHARACTERS_MAX],
             user=caller.user,
             cron=section.cron,
             time_zone=section.time_zone,

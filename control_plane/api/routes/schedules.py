@@ -40,7 +40,7 @@ from control_plane.usecases.schedules import (
 from control_plane.usecases.submission import Submission
 
 # The most items of a page, because each schedule lists its last runs.
-PAGE_MAX = 100
+PAGE_MAX = 50
 
 router = guarded_router("schedules")
 

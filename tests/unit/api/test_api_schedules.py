@@ -91,6 +91,26 @@ def test_test_runs_and_checks_accept_schedules(cluster: Cluster) -> None:
     assert cluster.get("/experiments/1").json["config"]["schedule"] is None
 
 
+def test_long_names_are_cut_in_lists(cluster: Cluster) -> None:
+    named = create(cluster, overrides=["name=" + "n" * 300])
+    assert named.json["name"] == "n" * 200
+    cluster.post("/schedules/1/run", None)
+    assert cluster.get("/experiments/1").json["name"] == "n" * 300
+
+
+@pytest.mark.parametrize("name", [r'"\ud800"', r'"\0"', '"\U0001f600"'])
+def test_unusual_names_are_stored_or_refused(cluster: Cluster, name: str) -> None:
+    assert create(cluster, overrides=[f"name={name}"]).status in (201, 422)
+    assert cluster.get("/schedules").status == 200
+
+
+def test_large_configurations_are_refused(cluster: Cluster) -> None:
+    # 120,000 characters of three bytes are 360,000 bytes.
+    text = "\u20ac" * 120_000
+    large = f"{DAILY}data: {{text: {text}}}\n"
+    assert create(cluster, large).status in (413, 422)
+
+
 def test_secrets_of_configurations_are_masked(cluster: Cluster) -> None:
     secret = f"{DAILY}\ndata: {{api_key: hidden-words}}\n"
     create(cluster, secret, overrides=["data.password=other-words"])

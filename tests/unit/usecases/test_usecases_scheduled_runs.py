@@ -11,6 +11,8 @@ import pytest
 from control_plane.access.principals import Principal, Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import KillRequested
+from control_plane.engine import due_rows
+from control_plane.engine.due_rows import process_due_rows
 from control_plane.queries.schedules import (
     SCHEDULE_CODEC,
     ScheduledRun,
@@ -18,6 +20,7 @@ from control_plane.queries.schedules import (
     schedule_key,
     time_key,
 )
+from control_plane.rows.user_rows import SCHEDULE_TIME
 from control_plane.state.table import Unavailable, Write
 from control_plane.usecases import scheduled_runs, submission
 from control_plane.usecases.idempotency import no_extra_writes
@@ -276,6 +279,20 @@ def test_passes_without_services_leave_the_time(cluster: Cluster) -> None:
     cluster.clock.ms = NEXT_MS
     Maintenance(cluster.services.engine).redrive_mail()
     assert experiments(cluster) == []
+    tick(cluster)
+    assert experiments(cluster) == [1]
+
+
+def test_older_releases_leave_the_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule(cluster)
+    cluster.clock.ms = NEXT_MS
+    # An older release has no such rows, and reads the row as an actor's.
+    with monkeypatch.context() as older:
+        older.setattr(due_rows, "SCHEDULE_TIME", replace(SCHEDULE_TIME, key="other#X / P#time"))
+        process_due_rows(cluster.services.engine)
+    assert "cannot be advanced" in caplog.text
     tick(cluster)
     assert experiments(cluster) == [1]
 
