@@ -19,6 +19,11 @@ from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
 
+# The import would slow down the start of the tick (bench/gcp_cold_starts.py).
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from control_plane.services import Services
+
 log = logging.getLogger(__name__)
 
 
@@ -31,15 +36,23 @@ class Maintenance:
 
     Args:
         is_api_down: returns whether agents cannot reach the API.
+        find_services: returns the services that submit the experiments of due schedules. None
+            leaves due schedules to another maintenance.
 
     Attributes:
         holds_for_outage: whether the last pass over the leases found the API down, or gave agents
             time to return after an outage.
     """
 
-    def __init__(self, engine: Engine, is_api_down: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        is_api_down: Callable[[], bool] = lambda: False,
+        find_services: "Callable[[], Services] | None" = None,
+    ) -> None:
         self._engine = engine
         self._is_api_down = is_api_down
+        self._find_services = find_services
         self.holds_for_outage = False
 
     def pools(self) -> list[str]:
@@ -49,7 +62,8 @@ class Maintenance:
     def redrive_mail(
         self, budget_ms: int = due_rows.BUDGET_MS, *, with_expired: bool = True
     ) -> DueRowCounts:
-        """Retry mail that was not processed and timers that are due, then delete expired rows.
+        """Retry mail that was not processed and timers that are due, and run due schedules. Then
+        delete expired rows.
 
         Return the numbers of retried, dead and deleted rows. During an outage of the API, the
         timers of trials are postponed. Raises Unavailable after the retries if the table was
@@ -65,7 +79,21 @@ class Maintenance:
             expiry_shards=expiry_shards,
             budget_ms=budget_ms,
             holds_timers=self.holds_timers,
+            run_schedule=self._run_schedule,
         )
+
+    def _run_schedule(self, partition: str) -> None:
+        """Submit the experiment of the due schedule with a time's row in `partition`.
+
+        Do nothing without services. Raises RequestError and TableError, as `run_due_schedule` does.
+        """
+        if self._find_services is None:
+            return
+        # Few ticks run a schedule, and the check of a submission imports all configurations
+        # (bench/gcp_cold_starts.py).
+        from control_plane.usecases.scheduled_runs import run_due_schedule
+
+        run_due_schedule(self._find_services(), partition)
 
     def holds_timers(self, address: str) -> bool:
         """Return whether the timers of the actor at `address` must wait.

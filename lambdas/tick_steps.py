@@ -60,16 +60,18 @@ class TickSteps:
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
         """Return the steps of the tick that runs every minute, in the order to run. Run no step.
 
-        The steps apply the deployed configuration, mark lost agents, recover mail, check budgets,
-        start the functions for suggestions and deletions, audit pools, delete the records of lost
-        agents, sum up usage, check alarms, provision, terminate orphans, and deliver due events.
-        With a collector, the last step exports telemetry.
+        The steps apply the deployed configuration, mark lost agents, recover mail, run schedules,
+        check budgets, start the functions for suggestions and deletions, audit pools, delete the
+        records of lost agents, sum up usage, check alarms, provision, terminate orphans, and
+        deliver due events. With a collector, the last step exports telemetry.
 
         Args:
             count: adds numbers to metrics; a keyword argument for each metric.
         """
         cluster = self._cluster
-        maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
+        maintenance = Maintenance(
+            cluster.engine, cluster.adapters.is_api_down, lambda: cluster.services
+        )
 
         late_ms: int | None = None
         events: tuple[str, ...] = ()

@@ -96,7 +96,10 @@ def _build_tick_thread(embedded: EmbeddedCluster) -> TickThread:
     """Build the thread of the periodic maintenance. The thread is not started."""
     cluster = embedded.cluster
     calls = cluster.check_alarms, embedded.mark.advance, cluster.export_telemetry
-    return TickThread(cluster.engine, cluster.collector, *calls, embedded.delivery_thread.wake)
+    wake = embedded.delivery_thread.wake
+    return TickThread(
+        cluster.engine, cluster.collector, *calls, wake, find_services=lambda: cluster.services
+    )
 
 
 def _open_recorded_listener(home: HomeFolder, port: int | None) -> socket.socket:

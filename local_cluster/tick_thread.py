@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from control_plane.checkpoint_gc.collector import Collector
 from control_plane.engine.engine import Engine
+from control_plane.services import Services
 from control_plane.state.table import TableError
 from lambdas.maintenance import Maintenance
 from provisioner.pools import PoolsFailed
@@ -31,8 +32,8 @@ REDRIVE_BUDGET_MS = 3_000
 class TickThread:
     """A thread that runs the periodic maintenance, from `start` to `stop`.
 
-    - Each second: retry mail and timers that are due, and delete data that the collector finds due,
-      such as old checkpoints.
+    - Each second: retry mail and timers that are due, run due schedules, and delete data that the
+      collector finds due, such as old checkpoints.
     - Every 5 s: mark silent agents as lost. Every 10 s: compare costs with budgets.
     - Every 30 s: audit the pools. Every five minutes: check the alarms, which are logged. Every 20
       minutes: delete the records of agents that were lost more than a day ago.
@@ -48,6 +49,8 @@ class TickThread:
             by which a later server detects an older copy of the state.
         export_telemetry: called every 10 s to export spans and metrics, if a collector exists.
         deliver_events: called with the partitions of due events, which webhooks announce.
+        find_services: returns the services that submit the experiments of due schedules. None
+            submits none.
     """
 
     def __init__(
@@ -58,12 +61,13 @@ class TickThread:
         advance_mark: Callable[[], None],
         export_telemetry: Callable[[], None],
         deliver_events: Callable[[Sequence[str]], None] = lambda partitions: None,
+        find_services: Callable[[], Services] | None = None,
     ) -> None:
         self._deliver_events = deliver_events
         self._export_telemetry = export_telemetry
         self._check_alarms = check_alarms
         self._advance_mark = advance_mark
-        self._maintenance = Maintenance(engine)
+        self._maintenance = Maintenance(engine, find_services=find_services)
         self._collector = collector
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)

@@ -27,6 +27,7 @@ from control_plane.config.hyperparameters import Hyperparameters, to_search_spac
 from control_plane.config.lengths import Period, Scale
 from control_plane.config.log_policies import LogPolicies
 from control_plane.config.resources import BindMounts, Resources
+from control_plane.config.schedule import Schedule
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
@@ -183,6 +184,10 @@ class ExperimentConfig(Section):
     exit_timeout: Count | None = None
     """The time in seconds that threads of a trial's process may still run after the training code
     has ended. Then the process is ended. 60 by default.
+    """
+    schedule: Schedule | None = None
+    """Submits the configuration again at fixed times, instead of once; see Schedule. Experiments of
+    a schedule lack this section.
     """
     data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""

@@ -14,7 +14,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from control_plane.config import environment, pools, providers, resources, storage, training
+from control_plane.config import (
+    environment,
+    pools,
+    providers,
+    resources,
+    schedule,
+    storage,
+    training,
+)
 from control_plane.config.alarms import Alarms
 from control_plane.config.durations import duration_text
 from control_plane.config.eras import Era
@@ -105,6 +113,11 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         HangDetection,
     ),
     ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
+    (
+        "Schedule",
+        "`schedule`: the times at which the configuration is submitted again.",
+        schedule.Schedule,
+    ),
 )
 TYPES: Final[Mapping[str, str]] = {
     "PackagesField": "list of strings, or string",
@@ -140,6 +153,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Profiling": "map",
     "HangDetection": "map",
     "Debugger": "map",
+    "Schedule": "map",
     "Reproducibility": "map",
     "RegistryAuth": "map",
     "BindMounts": "list of maps",

@@ -7,12 +7,14 @@ separate shards, so that they never delay the retries.
 - Order: rows that are due earlier come first, but rows with more attempts come later. One actor may
   use only a part of a pass while other actors wait. The rest of the time is divided among the
   actors that need more.
+- Schedules: the time of a schedule is a due row as well. The pass calls a function that submits the
+  experiment, because the engine cannot check submissions.
 - Throttling: a table throttles single actors, so the pass continues with the next actor.
 """
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from control_plane.engine.due_index import (
@@ -29,6 +31,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MailboxRow
 from control_plane.engine.redrive import most_attempts, redrive_actor
 from control_plane.engine.row_expiry import delete_expired
+from control_plane.rows.user_rows import SCHEDULE_TIME
 from control_plane.state.table import EXPIRY_SHARDS, WORK_SHARDS, Unavailable
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,13 @@ BUDGET_MS = 20_000
 MINUTE_MS = 60_000
 # The minimum number of actors that a pass advances, even if all of them always have mail.
 ACTORS_MIN = 8
+
+RunDueSchedule = Callable[[str], None]
+"""Processes the due time of a schedule, given the partition of the time's row."""
+
+
+def leave_schedule(partition: str) -> None:
+    """Do nothing, for passes that submit no experiments: the time of the schedule stays due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,7 @@ def process_due_rows(
     *,
     budget_ms: int = BUDGET_MS,
     holds_timers: HoldsTimers | None = None,
+    run_schedule: RunDueSchedule = leave_schedule,
 ) -> DueRowCounts:
     """Make a recovery pass: retry overdue mail and timers, then delete expired rows.
 
@@ -90,9 +101,12 @@ def process_due_rows(
         budget_ms: the time limit of the pass. Started work is completed.
         holds_timers: returns whether the timers of the actor at an address are postponed by HELD_MS
             instead of folded. None postpones no timers.
+        run_schedule: processes the due time of a schedule. Errors are logged, as errors of actors
+            are. The default leaves the time to another pass.
     """
     until = engine.seconds() + budget_ms / 1000
-    redrive = _Redrive(engine, until, budget_ms // ACTORS_MIN, holds_timers or holds_nothing)
+    actor_budget_ms = budget_ms // ACTORS_MIN
+    redrive = _Redrive(engine, until, actor_budget_ms, holds_timers or holds_nothing, run_schedule)
     remaining_shards: list[int] = list(shards)
     if remaining_shards:
         minute = engine.clock() // MINUTE_MS
@@ -146,12 +160,19 @@ class _Redrive:
         until: the end of the pass, in seconds of the engine's monotonic clock.
         actor_budget_ms: the time for an actor while other actors wait.
         holds_timers: returns whether the timers of an actor must wait.
+        run_schedule: processes the due time of a schedule.
     """
 
     def __init__(
-        self, engine: Engine, until: float, actor_budget_ms: int, holds_timers: HoldsTimers
+        self,
+        engine: Engine,
+        until: float,
+        actor_budget_ms: int,
+        holds_timers: HoldsTimers,
+        run_schedule: RunDueSchedule,
     ) -> None:
         self.holds_timers = holds_timers
+        self._run_schedule = run_schedule
         self._engine = engine
         self._until = until
         self._actor_budget_ms = actor_budget_ms
@@ -211,8 +232,9 @@ class _Redrive:
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
         """Retry an actor's overdue mail for at most `actor_budget_ms`, and record the outcome.
 
-        Mail is overdue if it was not folded within seconds after the sender's commit. The receivers
-        of the actor's mail are advanced too. An actor that used all its time is added to the
+        For the partition of a schedule's time, call `run_schedule` instead. Mail is overdue if it
+        was not folded within seconds after the sender's commit. The receivers of the actor's mail
+        are advanced too. An actor that used all its time is added to the
         unfinished actors. Retried rows and dead letters are counted.
 
         No error is raised. An unavailable table is logged, added to `failures` and counted as a
@@ -225,10 +247,14 @@ class _Redrive:
         now_ms = self._engine.clock()
         actor_budget_ms = min(self._actor_budget_ms, self._remaining_ms())
         until = self._engine.seconds() + actor_budget_ms / 1000
+        dead_letters = 0
         try:
-            dead_letters = redrive_actor(
-                self._engine, address, mail, now_ms, actor_budget_ms, self.holds_timers
-            )
+            if address.startswith(SCHEDULE_TIME.partition):
+                self._run_schedule(address)
+            else:
+                dead_letters = redrive_actor(
+                    self._engine, address, mail, now_ms, actor_budget_ms, self.holds_timers
+                )
         except Unavailable as error:
             log.warning("%s was not advanced: %s", address, error)
             self.failures.append(error)

@@ -118,6 +118,7 @@ class Experiment(Answer):
     code_sha256: str
     forked_from: int | None = None
     restored_from: int | None = None
+    schedule_id: int | None = None
     search_method: MethodView | None = None
     run: SingleRun | None = None
     values: dict[str, ListedValue] = {}
@@ -274,6 +275,7 @@ def experiment_preview(
         code_sha256=message.code_sha256,
         forked_from=message.forked_from,
         restored_from=message.restored_from,
+        schedule_id=message.schedule_id,
         config=shown_config(message.kind, config, message.settings),
         submitted_config=submitted_config(
             message.kind, config, message.settings, message.stated_fields
@@ -377,6 +379,7 @@ def _fields(
         "code_sha256": definition.code_sha256,
         "forked_from": definition.forked_from,
         "restored_from": definition.restored_from,
+        "schedule_id": definition.schedule_id,
         "search_method": describe_method(services, state),
     }
 

@@ -71,6 +71,34 @@ TEMPLATE = RowType(
     is_mutable=True,
     secret_fields=("config",),
 )
+SCHEDULE = RowType(
+    name="schedule",
+    key="schedules / SCHEDULE",
+    meaning="A schedule that submits experiments. Each run is one commit with its experiment.",
+    record="control_plane.queries.schedules:ScheduleRecord",
+    writers=("usecases.schedules", "usecases.scheduled_runs"),
+    readers=("queries.schedules", "usecases.schedules", "usecases.scheduled_runs"),
+    is_mutable=True,
+)
+SCHEDULED_SUBMISSION = RowType(
+    name="scheduled submission",
+    key="scheduled-submissions / SCHEDULE",
+    meaning="The submission that a schedule repeats. Lists of schedules do not read these rows.",
+    record="control_plane.queries.schedules:ScheduledSubmission",
+    writers=("usecases.schedules",),
+    readers=("queries.schedules", "usecases.scheduled_runs"),
+    secret_fields=("config", "overrides"),
+)
+SCHEDULE_TIME = RowType(
+    name="time of a schedule",
+    # An older release ignores due rows with the sort keys of parts, and deletes other due rows.
+    key="schedule#SCHEDULE / P#time",
+    meaning="The entry in the due index for the next time of an active schedule.",
+    writers=("usecases.schedules", "usecases.scheduled_runs"),
+    readers=("usecases.scheduled_runs",),
+    body="empty",
+    due="at the next time of the schedule, or after an hour, when the row is postponed again",
+)
 EXPERIMENT_VIEW = RowType(
     name="experiment view",
     key="experiment-views / USER#NAME",
@@ -122,6 +150,9 @@ ROW_TYPES = (
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_PART,
     TEMPLATE,
+    SCHEDULE,
+    SCHEDULED_SUBMISSION,
+    SCHEDULE_TIME,
     EXPERIMENT_VIEW,
     REPORT,
     REPORT_TEXT,

@@ -14,7 +14,7 @@ from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
-from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
+from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import (
     JobKind,
     Retention,
@@ -32,6 +32,7 @@ from control_plane.config.integrations import webhook_choice
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.run_limits import RunLimits
+from control_plane.config.schedule import SECTION as SCHEDULE
 from control_plane.config.template import Template, drop_template_secrets
 from control_plane.config.trial_settings import (
     job_of,
@@ -51,20 +52,15 @@ from control_plane.usecases.config_errors import config_error
 from control_plane.usecases.entrypoint_check import check_entrypoint
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.placement import (
-    RUN_SLOTS,
-    SLOTS,
     Destination,
-    check_fits,
-    check_mounts,
     choose_destinations,
     placement_warnings,
-    pool_places,
     process_warnings,
-    trial_needs,
 )
 from control_plane.usecases.restored_files import RestoredFiles, find_restored_files
-from control_plane.usecases.run_checks import check_limits, check_reachable
-from control_plane.usecases.storage_check import check_storage
+from control_plane.usecases.run_checks import check_limits
+from control_plane.usecases.schedule_check import without_schedule
+from control_plane.usecases.submission_parts import check_parts
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.traces import with_trace
 from control_plane.usecases.warm_start import find_warm_start
@@ -105,6 +101,9 @@ class Submission:
     """
     traceparent: str = ""
     """The header `traceparent` of the request, or "" without the header."""
+    may_be_scheduled: bool = False
+    """Whether the configuration may have the section `schedule`. The experiment lacks the section.
+    """
 
 
 class _Placement(NamedTuple):
@@ -117,7 +116,9 @@ class _Placement(NamedTuple):
     warnings: tuple[str, ...]
     """At most one warning, which names the secrets of the template that were left out."""
     stated_fields: Mapping[str, object]
-    """The fields that the user or the template set. {} for commands, notebooks and shells."""
+    """The fields that the user or the template set, without the section `schedule`. {} for
+    commands, notebooks and shells.
+    """
     limits: RunLimits
     """The limits of the job."""
     snapshots: SnapshotSettings | None
@@ -131,7 +132,9 @@ class CheckedSubmission:
     """A submission that this cluster can run."""
 
     config: ExperimentConfig
-    """The configuration with the template, `Submission.overrides` and defaults applied."""
+    """The configuration with the template, `Submission.overrides` and defaults applied. Includes
+    the section `schedule`, which the configuration in `message` lacks.
+    """
     message: ExperimentSubmitted
     """The message that creates the experiment; its `experiment_id` is still 0."""
     warnings: tuple[str, ...] = ()
@@ -154,7 +157,8 @@ def check_submission(
     """
     _check_kind(services, submission)
     placement, kind = _place(services, submission, caller), submission.kind
-    config, pools, restored = placement.config, placement.pools, placement.restored
+    pools, restored = placement.pools, placement.restored
+    config = without_schedule(placement.config, submission.may_be_scheduled)
     code = restored.code_sha256 if restored else submission.model_code
     plan = _search_plan(services, config)
     settings = trial_settings(
@@ -167,7 +171,7 @@ def check_submission(
     if submission.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
-    _check_parts(services, config, pools, kind)
+    check_parts(services, config, pools, kind)
     _check_model_code(services, code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -205,7 +209,7 @@ def check_submission(
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
-    return CheckedSubmission(config, message, (*placement.warnings, *warnings))
+    return CheckedSubmission(placement.config, message, (*placement.warnings, *warnings))
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
@@ -355,9 +359,13 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
     check_limits(rules, submission.kind, limits)
     stated_fields: Mapping[str, object] = {}
     if submission.kind is JobKind.EXPERIMENT:
-        stated_fields = find_stated_fields(
-            submission.config, template, submission.overrides, config.era
-        )
+        stated_fields = {
+            name: value
+            for name, value in find_stated_fields(
+                submission.config, template, submission.overrides, config.era
+            ).items()
+            if name != SCHEDULE
+        }
     restored = find_restored_files(
         services, submission.restored_from, submission.kind, config, caller
     )
@@ -399,39 +407,6 @@ def _find_template(
     )
 
 
-def _check_parts(
-    services: Services, config: ExperimentConfig, pools: Sequence[Destination], kind: JobKind
-) -> None:
-    """Check the groups of the search, the checkpoint store, and that the pools can run the job.
-
-    Raises:
-        RequestError: invalid, for the first part that is invalid.
-    """
-    _check_groups(config)
-    check_storage(services, config)
-    _check_pools(services, pools, config, kind)
-    check_reachable(services, pools, kind)
-
-
-def _check_pools(
-    services: Services, pools: Sequence[Destination], config: ExperimentConfig, kind: JobKind
-) -> None:
-    """Check that each of the pools could run the experiment: trials fit, and mounts are allowed.
-
-    Raises:
-        RequestError: invalid, for the first pool that could not. If the configuration names several
-            pools, the error's path is that pool; otherwise it is the field, such as the slots.
-    """
-    needs = trial_needs(config.resources)
-    if len(pools) == 1:
-        check_fits(services, pools[0], needs, SLOTS if kind is JobKind.EXPERIMENT else RUN_SLOTS)
-        check_mounts(pools[0], config)
-        return
-    for to, place in zip(pools, pool_places(len(pools)), strict=True):
-        check_fits(services, to, needs, place)
-        check_mounts(to, config, place)
-
-
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
     """Return the plan of the configured search.
 
@@ -453,19 +428,6 @@ def _check_model_code(services: Services, model_code: str | None) -> None:
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; register it with POST /model-code and upload it first"
         raise invalid("model_code", text)
-
-
-def _check_groups(config: ExperimentConfig) -> None:
-    """Check the names of the workspace and the project. Empty names pass.
-
-    Configurations that are already stored may break the rules, so that loading does not check them.
-
-    Raises:
-        RequestError: invalid, for the first name that breaks a rule.
-    """
-    for kind, name in (("workspace", config.workspace), ("project", config.project)):
-        if name and (problem := find_name_problem(name)):
-            raise invalid(kind, f"{name!a:.140} {problem}")
 
 
 def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:

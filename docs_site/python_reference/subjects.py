@@ -111,12 +111,12 @@ _OBJECTS = PageSubjects(
     "objects.md",
     "Other objects of a cluster",
     """\
-The handles that [`Client`](client.md) returns for jobs, models, reports, pools, agents, templates,
-tokens and saved views.""",
+The handles that [`Client`](client.md) returns for jobs, models, reports, pools, schedules, agents,
+templates, tokens and saved views.""",
     ("client_objects.py",),
     subjects(
         "detcloud.client",
-        "Job JobChange Model ModelVersion Report ResourcePool Agent Slot Template Token",
+        "Job JobChange Model ModelVersion Report ResourcePool Schedule Agent Slot Template Token",
         internal={"Agent": "act"},
     )
     + subjects("detcloud.client.experiment_view", "ExperimentView"),

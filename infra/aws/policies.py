@@ -83,17 +83,18 @@ def advance(names: Names) -> Document:
 def tick(names: Names, network: Network | None, reservations: Sequence[str] = ()) -> Document:
     """Return the permissions of the tick, which `wake` shares.
 
-    The functions may read and write rows, read the stream and the configuration, store the code of
-    agents, invoke INVOKED_BY_TICK, and publish notifications of alarms. Failed records and events
-    may be sent to the dead-letter queue. The functions may launch and terminate this cluster's
-    instances, with all that `instance_management` allows. `network` is the existing network of
-    instances; None for the stack's own network. `reservations` are the capacity reservations of
-    the pools, by id or by the ARN of a group.
+    The functions may read and write rows, read the stream, the configuration and model code, store
+    the code of agents, invoke INVOKED_BY_TICK, and publish notifications of alarms. Submissions of
+    schedules need the model code. Failed records and events may be sent to the dead-letter queue.
+    The functions may launch and terminate this cluster's instances, with all that
+    `instance_management` allows. `network` is the existing network of instances; None for the
+    stack's own network. `reservations` are the capacity reservations of the pools, by id or by the
+    ARN of a group.
     """
     return make_document(
         *_rows(names),
         *_stream(names),
-        *_objects("Objects", names.objects, "s3:GetObject", below="config/"),
+        *_objects("Objects", names.objects, "s3:GetObject", below=("config/", "model-code/")),
         make_statement(
             "KeepAgentCode", ["s3:PutObject"], [bucket_arn(f"{names.objects}/agent-code/*")]
         ),
@@ -308,13 +309,14 @@ def _dead_letters(names: Names) -> list[Statement]:
     return [make_statement("DeadLetters", ["sqs:SendMessage"], [names.dead_letters_arn])]
 
 
-def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Statement]:
-    """Return statements that allow `actions` on keys starting with `below`, and listing the bucket.
+def _objects(sid: str, bucket: str, *actions: str, below: Sequence[str] = ("",)) -> list[Statement]:
+    """Return statements that allow `actions` on keys below folders, and listing the bucket.
 
-    The whole bucket may be listed, not only `below`. Without this permission, S3 would answer 403
-    instead of 404 for missing objects.
+    `below` has the folders; "" stands for the whole bucket. The whole bucket may be
+    listed, not only the folders. Without this permission, S3 would answer 403 instead of 404 for
+    missing objects.
     """
     return [
-        make_statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),
+        make_statement(sid, actions, [bucket_arn(f"{bucket}/{folder}*") for folder in below]),
         make_statement(f"{sid}List", ["s3:ListBucket"], [bucket_arn(bucket)]),
     ]

@@ -94,6 +94,7 @@ REPOSITORY: Final = "repository"
 # The folders in the bucket of objects.
 AGENT_CODE: Final = "agent-code/"
 CONFIGURATION: Final = "config/"
+MODEL_CODE: Final = "model-code/"
 SOURCES: Final = "function-sources/"
 
 
@@ -176,12 +177,12 @@ def _api() -> list[Grant]:
 def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
     """Return the tick's grants, without the grant on the database.
 
-    The tick may launch and delete the cluster's instances, read the configuration, store agents'
-    code and call the functions of STARTED_BY_TICK.
+    The tick may launch and delete the cluster's instances, read the configuration and model code,
+    store agents' code and call the functions of STARTED_BY_TICK.
     """
     return [
         *list_launch_grants("tick", names, regions),
-        Grant("tick", "get_objects", OBJECTS, _folder_condition(names, CONFIGURATION)),
+        Grant("tick", "get_objects", OBJECTS, _folder_condition(names, CONFIGURATION, MODEL_CODE)),
         Grant("tick", "add_objects", OBJECTS, _folder_condition(names, AGENT_CODE)),
         *(Grant("tick", "start_functions", Place("service", name)) for name in STARTED_BY_TICK),
     ]
@@ -306,7 +307,7 @@ def key_members(names: Names) -> list[str]:
 KEY_ROLE: Final = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
-def _folder_condition(names: Names, folder: str) -> str:
-    """Return the IAM condition that an object is in `folder` of the bucket of objects."""
-    objects = f"projects/_/buckets/{names.objects}/objects/{folder}"
-    return f'resource.name.startsWith("{objects}")'
+def _folder_condition(names: Names, *folders: str) -> str:
+    """Return the IAM condition that an object of the bucket of objects is in any of `folders`."""
+    objects = f"projects/_/buckets/{names.objects}/objects/"
+    return " || ".join(f'resource.name.startsWith("{objects}{folder}")' for folder in folders)

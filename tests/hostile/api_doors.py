@@ -291,6 +291,17 @@ DOORS: Mapping[str, Door] = {
         },
         "/webhooks",
     ),
+    "POST /schedules": Door(
+        Role.USER,
+        {
+            "config": f"{CONFIG}\nschedule: {{cron: '0 3 * * *'}}\n",
+            "model_code": SHA256,
+            "template": None,
+            "overrides": ["name=x"],
+            "paused": True,
+        },
+        "/schedules",
+    ),
     "POST /tokens": Door(
         Role.ADMIN,
         {

@@ -254,6 +254,7 @@ def _record_answers(client: Client, token: str, who: str, transcript: Transcript
         "tunnel_id": ["unknown-tunnel"],
         "webhook_id": [item["id"] for item in client.items("/webhooks")],
         "delivery_id": [DELIVERY],
+        "schedule_id": [schedule.id for schedule in client.schedules()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
     queries = {

@@ -32,6 +32,7 @@ from control_plane.fleet.bills import decode_bill
 from control_plane.fleet.rows import decode_fleet, decode_instance, decode_intent
 from control_plane.fleet.usage_days import decode_day
 from control_plane.queries.model_records import decode_model, decode_version
+from control_plane.queries.schedules import SCHEDULE_CODEC, SUBMISSION_CODEC
 from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
 from control_plane.rows.registry import ROW_TYPES, find_row_type
@@ -113,6 +114,8 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "event": lambda row: decode_event(row.body),
     "delivery": lambda row: decode_delivery(row.body),
     "report text": lambda row: decode_report_text(row.body),
+    "schedule": lambda row: SCHEDULE_CODEC.decode(row.body),
+    "scheduled submission": lambda row: SUBMISSION_CODEC.decode(row.body),
     "registered model": lambda row: decode_model(row.body),
     "sign-in code": _decode_principal,
     "alarm": lambda row: decode_alarm(row.body),

@@ -373,6 +373,15 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),
     to_experiment.WebhooksChanged: Largest(CROWD, to_experiment.WebhooksChanged),
+    to_experiment.TrialLogMatched: Largest(
+        CROWD,
+        lambda: to_experiment.TrialLogMatched(
+            1,
+            text(PATTERN_CHARACTERS_MAX),
+            text(LOG_LINE_CHARACTERS_MAX),
+            text(NAME_CHARACTERS_MAX),
+        ),
+    ),
     to_experiment.TrialSignaled: Largest(
         CROWD, lambda: to_experiment.TrialSignaled(1, text(NAME_CHARACTERS_MAX))
     ),

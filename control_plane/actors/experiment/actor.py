@@ -56,6 +56,7 @@ from control_plane.actors.messages.experiment import (
     TrialAlerted,
     TrialEnded,
     TrialLengthReached,
+    TrialLogMatched,
     TrialMetered,
     TrialMetricsDiscarded,
     TrialPlaced,
@@ -144,6 +145,7 @@ def _apply_message(
             | JobAudited()
             | ClusterRestored()
             | TrialAlerted()
+            | TrialLogMatched()
             | WebhooksChanged()
             | DeadlineNear()
         ):
@@ -211,6 +213,7 @@ def _apply_housekeeping(
     | JobAudited
     | ClusterRestored
     | TrialAlerted
+    | TrialLogMatched
     | WebhooksChanged
     | DeadlineNear,
     context: StepContext,
@@ -219,7 +222,7 @@ def _apply_housekeeping(
     apply a message about events (`apply_event_message`).
     """
     match message:
-        case TrialAlerted() | WebhooksChanged() | DeadlineNear():
+        case TrialAlerted() | TrialLogMatched() | WebhooksChanged() | DeadlineNear():
             return apply_event_message(state, message, context)
         case CollectionEnded():
             return finish_collection(state, message, context)

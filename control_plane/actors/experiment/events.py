@@ -26,6 +26,7 @@ from control_plane.actors.messages.experiment import (
     DeadlineNear,
     TrialAlerted,
     TrialEnded,
+    TrialLogMatched,
     TrialValidationReported,
     WebhooksChanged,
 )
@@ -106,10 +107,11 @@ def raise_trial_event(
 
 def apply_event_message(
     state: ExperimentState,
-    message: TrialAlerted | WebhooksChanged | DeadlineNear,
+    message: TrialAlerted | TrialLogMatched | WebhooksChanged | DeadlineNear,
     context: StepContext,
 ) -> ExperimentState:
-    """Raise the event of an alert or a near deadline, or look for webhooks for metrics.
+    """Raise the event of an alert, a line of a log or a near deadline, or look for webhooks for
+    metrics.
 
     Return the state with the number of raised events. An alert after ALERTS_MAX others is dropped.
     A deadline is at risk if less than nine tenths of the search are done. A DeadlineNear of an
@@ -123,6 +125,8 @@ def apply_event_message(
             return _watch_metrics(read_routes(context), state, context)
         case TrialAlerted():
             return _raise_alert_event(state, message, context)
+        case TrialLogMatched(trial_id, pattern, line, webhook):
+            return raise_log_event(state, trial_id, pattern, line, context, webhook_name=webhook)
         case DeadlineNear():
             is_over = state.status.is_stopping or state.status.is_final
             if is_over or message.run_generation != state.run_generation:
@@ -250,7 +254,7 @@ def raise_log_event(
         pattern: the regular expression, as in the triggers of webhooks.
         line: the line of the log.
         webhook_name: the name of the only webhook that announces the line, whatever its triggers
-            and filters are. "": the webhooks whose triggers have the pattern.
+            and filters are, except for the user. "": the webhooks whose triggers have the pattern.
     """
     if not state.raises_events:
         return state
@@ -258,7 +262,8 @@ def raise_log_event(
     if webhook_name:
         anything = (Trigger(EventType.TASK_LOG),)
         routes = tuple(
-            Route(route.webhook, route.name, anything)
+            # Other users must not fill the webhook of a user with their lines.
+            Route(route.webhook, route.name, anything, user=route.user)
             for route in routes
             if route.name == webhook_name
         )

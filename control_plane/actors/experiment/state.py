@@ -69,6 +69,8 @@ class Definition:
     """The fields of the configuration that the user or the template set (config/stated_fields.py).
     Empty: not known, for experiments of older releases and for very large configurations.
     """
+    schedule_id: int | None = None
+    """The id of the schedule that submitted the experiment. None: a user submitted it."""
     webhooks: WebhookChoice | None = None
     """The section `integrations.webhook` of the configuration. None: no such section."""
 

@@ -95,4 +95,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
         webhooks=message.webhooks,
+        schedule_id=message.schedule_id,
     )

@@ -96,6 +96,8 @@ class ExperimentSubmitted:
     """The fields of the configuration that the user or the template set (config/stated_fields.py).
     Empty: not known, for experiments of older releases and for very large configurations.
     """
+    schedule_id: int | None = None
+    """The id of the schedule that submitted the experiment. None: a user submitted it."""
     raises_events: bool = False
     """Whether webhooks announce the experiment (experiment/events.py). False for experiments of
     older releases.
@@ -432,6 +434,19 @@ class TrialSignaled:
     run_generation: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TrialLogMatched:
+    """A line of a trial's log matched a log policy, which webhooks may announce."""
+
+    trial_id: int
+    pattern: str
+    """The pattern of the policy."""
+    line: str
+    webhook: str = ""
+    """The name of the webhook that the policy calls. "": the webhooks with the pattern."""
+    run_generation: int = 0
+
+
 ExperimentCommand = (
     ActivateRequested
     | PauseRequested
@@ -470,4 +485,5 @@ ExperimentMessage = (
     | TrialAlerted
     | WebhooksChanged
     | TrialSignaled
+    | TrialLogMatched
 )

@@ -7,7 +7,7 @@ effect, because the agent reports all matches of a run before the run's exit.
 from dataclasses import replace
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.experiment import TrialSignaled
+from control_plane.actors.messages.experiment import TrialLogMatched, TrialSignaled
 from control_plane.actors.messages.trial_logs import CANCEL_RETRIES, EXCLUDE_NODE, LogPolicyMatched
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import Allocation, LogMatch, TrialState
@@ -24,6 +24,7 @@ def record_match(
 ) -> TrialState:
     """Record the line, and apply the actions of the policy. A repeated report changes nothing.
 
+    - The experiment gets a TrialLogMatched, for webhooks.
     - The signal becomes the trial's signal, and the experiment gets a TrialSignaled.
     - `cancel_retries` lets the next failure end the trial. Only the first line counts.
     - `exclude_node` excludes the agent of the line from later runs. Above EXCLUDED_MAX agents, the
@@ -44,6 +45,10 @@ def record_match(
     if any(_is_same(match, earlier) for earlier in state.log_matches):
         return state
     state = evolve(state, log_matches=(*state.log_matches, match)[-MATCHES_KEPT:])
+    matched = TrialLogMatched(
+        state.trial_id, message.pattern, message.line, message.webhook, state.run_generation
+    )
+    context.send(addresses.experiment(state.experiment_id), matched)
     if match.signal and match.signal != state.signal:
         state = evolve(state, signal=match.signal)
         signaled = TrialSignaled(state.number, match.signal, state.run_generation)

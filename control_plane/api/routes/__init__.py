@@ -47,6 +47,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
+    "schedules": frozenset({"schedules"}),
     "reports": frozenset({"reports"}),
     "tokens": frozenset({"tokens"}),
     "webhooks": frozenset({"webhooks"}),

@@ -155,6 +155,8 @@ def create(
         forked_from=body.forked_from,
         restored_from=body.restored_from,
         traceparent=traceparent,
+        # A test run of a schedule's configuration runs once.
+        may_be_scheduled=body.validate_only or body.test_mode,
     )
     checked = check_submission(services, submission, caller)
     if body.validate_only:

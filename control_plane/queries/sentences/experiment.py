@@ -187,6 +187,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{context.trial(m.number)} raised an alert ({m.level}): {last_line(m.title or m.text)}"
     ),
     to_experiment.WebhooksChanged: lambda _, context: "a webhook for metrics was created",
+    to_experiment.TrialLogMatched: lambda m, context: (
+        f"the log of trial {m.trial_id} matched {last_line(m.pattern)}"
+    ),
     to_experiment.TrialSignaled: lambda m, context: (
         f"the log of {context.trial(m.number)} shows {last_line(m.signal)}"
     ),

@@ -117,6 +117,12 @@ template = client.set_template("restarts", "max_restarts: 2\n")
 print([template.name for template in client.templates()])
 print(client.template("restarts").config)
 
+# %% Client.create_schedule, Client.schedules, Client.schedule
+schedule = client.create_schedule("config.yaml", "model", overrides=["schedule.cron=0 3 * * *"])
+print([schedule.cron for schedule in client.schedules()])
+print(client.schedule(schedule.id).next_ms)
+schedule.delete()
+
 # %% Client.create_report
 report = client.create_report("Baselines", "# What we know\n\nSmall rates win.\n", sharing="read")
 

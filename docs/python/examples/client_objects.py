@@ -119,6 +119,21 @@ template.set("max_restarts: 3\n")
 print(template.config)
 template.remove()
 
+# %% Schedule, Schedule.refresh, Schedule.pause, Schedule.activate
+schedule = client.create_schedule(
+    "config.yaml",
+    "model",
+    overrides=["schedule.cron=0 3 * * *", "schedule.time_zone=Europe/Berlin"],
+)
+schedule.pause()
+schedule.activate()
+schedule.refresh()
+print(schedule.next_ms, schedule.data["config"])
+
+# %% Schedule.run_now, Schedule.delete
+print(schedule.warnings, schedule.run_now(), schedule.runs[0]["outcome"])
+schedule.delete()
+
 # %% Token, Token.revoke
 token = client.create_token(description="a notebook")
 print(token.id, token.token)

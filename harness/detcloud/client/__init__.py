@@ -16,6 +16,7 @@ from detcloud.client.log import LogFilter
 from detcloud.client.model import Model, ModelVersion
 from detcloud.client.report import Report
 from detcloud.client.resource_pool import ResourcePool
+from detcloud.client.schedule import Schedule
 from detcloud.client.template import Template
 from detcloud.client.token import Token
 
@@ -32,6 +33,7 @@ __all__ = [
     "NoCluster",
     "Report",
     "ResourcePool",
+    "Schedule",
     "Slot",
     "Template",
     "Token",

@@ -23,6 +23,7 @@ from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import CostReport
 from detcloud.client.report import Report, report_path
+from detcloud.client.schedule import Schedule, schedule_path
 from detcloud.client.template import Template, template_path
 from detcloud.shared.errors import DetcloudError
 
@@ -76,6 +77,52 @@ class Client(Administration):
             "validate_only": False,
         }
         return Experiment(self, self.post("/experiments", body))
+
+    def create_schedule(
+        self,
+        config: str | Path | Mapping[str, Any],
+        model_dir: str | Path | None = None,
+        *,
+        overrides: Sequence[str] = (),
+        template: str | None = None,
+        paused: bool = False,
+        includes: Sequence[str | Path] = (),
+        on_progress: OnProgress | None = None,
+    ) -> Schedule:
+        """Upload the model code, and create a schedule from the section `schedule` of `config`.
+
+        The cluster submits an experiment with this code at each time of the schedule.
+
+        Args:
+            config: the path of a YAML file, or the configuration as a mapping of plain values.
+            model_dir: the folder with the code, or one file, as in `create_experiment`.
+            overrides: changes of the configuration as `a.b=value`, with values in YAML.
+            template: the name of a template, which each submission reads again.
+            paused: create the schedule paused.
+            includes: further files and folders, copied next to the code under their last names.
+            on_progress: called during an upload with the bytes sent and the total bytes.
+
+        Raises:
+            DetcloudError: the files cannot be read or packed, or the mapping is no plain JSON.
+        """
+        body = {
+            "config": read_config_text(config),
+            "template": template,
+            "overrides": list(overrides),
+            "model_code": self.upload_model_code(
+                model_dir, includes=includes, on_progress=on_progress
+            ),
+            "paused": paused,
+        }
+        return Schedule(self, self.post("/schedules", body))
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules of all users, newest first."""
+        return [Schedule(self, item) for item in self.items("/schedules")]
+
+    def schedule(self, id: int) -> Schedule:
+        """Return the schedule with this id, with the submitted configuration in `data`."""
+        return Schedule(self, self.get(schedule_path(id)))
 
     def check_experiment(
         self,

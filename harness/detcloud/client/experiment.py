@@ -100,9 +100,8 @@ class ExperimentHandle(Resource):
     save_trial_best = Field[int]("The number of best checkpoints of each trial to keep.")
     save_trial_latest = Field[int]("The number of latest checkpoints of each trial to keep.")
     code_sha256 = Field[str]("The SHA-256 digest of the model code.")
-    forked_from = Field[int | None](
-        "The id of the experiment that was forked; None if this experiment is no fork."
-    )
+    forked_from = Field[int | None]("The id of the forked experiment; None if this is no fork.")
+    schedule_id = Field[int | None]("The schedule of the submission; None if a user submitted.")
 
     @property
     def has_ended(self) -> bool:

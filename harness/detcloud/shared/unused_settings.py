@@ -93,8 +93,6 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     kind of device; Determined's own images do not count. A section that is no mapping counts as
     missing.
     """
-    if any(_sends_webhook(policy) for policy in _list_entries(config.get("log_policies"))):
-        yield "log_policies of the type send_webhook are not used: this cluster has no webhooks"
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
     for setting in UNUSED_SETTINGS:
@@ -121,10 +119,6 @@ def _has_open_port(entries: object) -> bool:
         isinstance(entry, Mapping) and entry.get("unauthenticated")
         for entry in _list_entries(entries)
     )
-
-
-def _sends_webhook(policy: object) -> bool:
-    return isinstance(policy, Mapping) and policy.get("type") == "send_webhook"
 
 
 def _list_entries(entries: object) -> Sequence[object]:

@@ -27,6 +27,7 @@ from control_plane.actors.messages.experiment import (
     PauseRequested,
     TrialAlerted,
     TrialEnded,
+    TrialLogMatched,
     TrialMetered,
     TrialValidationReported,
     WebhooksChanged,
@@ -374,12 +375,25 @@ def test_log_line_is_announced_to_webhooks_with_the_pattern() -> None:
     assert event.data["log"] == {"trial_id": 1, "pattern": "oom", "line": "CUDA oom"}
 
 
+def test_match_of_a_trial_is_announced() -> None:
+    actor = experiment(Route(1, "log", (Trigger(EventType.TASK_LOG, pattern="oom"),)))
+    actor.deliver(TrialLogMatched(1, "oom", "CUDA oom"), TrialLogMatched(1, "nan", "loss nan"))
+    (event,) = events(actor)
+    assert event.data["log"] == {"trial_id": 1, "pattern": "oom", "line": "CUDA oom"}
+
+
 def test_log_policy_names_its_webhook() -> None:
     actor = experiment(STATES, replace(TRIALS, name="named", workspace="another"))
     raised_log_event(actor, webhook_name="named")
     assert list(events(actor)[-1].pending) == [2]
     raised_log_event(actor, webhook_name="unknown")
     assert len(events(actor)) == 2
+
+
+def test_log_policy_cannot_name_the_webhook_of_another_user() -> None:
+    actor = experiment(replace(TRIALS, name="named", user="somebody else"))
+    raised_log_event(actor, webhook_name="named")
+    assert events(actor) == []
 
 
 @pytest.mark.parametrize(("over", "state"), [(True, "raised"), (False, "cleared")])

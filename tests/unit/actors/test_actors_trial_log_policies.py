@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages.experiment import TrialEnded, TrialSignaled
+from control_plane.actors.messages.experiment import TrialEnded, TrialLogMatched, TrialSignaled
 from control_plane.actors.messages.pool import SlotsRequested
 from control_plane.actors.messages.trial import (
     AllocationExited,
@@ -159,14 +159,27 @@ def test_oldest_exclusions_end() -> None:
     assert actor.state.excluded_agents[0] == "agent1"
 
 
+def signals(actor: ActorHarness) -> list[object]:
+    sent = actor.messages_to(EXPERIMENT)
+    return [message for message in sent if not isinstance(message, TrialLogMatched)]
+
+
+def test_each_match_is_sent_for_webhooks() -> None:
+    actor = running_trial()
+    match = log_match(name="OOM")
+    actor.deliver(match)
+    [matched] = actor.messages_to(EXPERIMENT)
+    assert matched == TrialLogMatched(actor.state.trial_id, match.pattern, match.line)
+
+
 def test_signal_is_sent_once_and_later_signals_replace_it() -> None:
     actor = running_trial()
     actor.deliver(log_match(signal="CUDA OOM"))
-    assert actor.messages_to(EXPERIMENT) == [TrialSignaled(3, "CUDA OOM")]
+    assert signals(actor) == [TrialSignaled(3, "CUDA OOM")]
     actor.deliver(log_match(signal="CUDA OOM", line="again"))
-    assert actor.sent == []
+    assert signals(actor) == []
     actor.deliver(log_match(name="ECC", signal="ECC Error"))
-    assert actor.messages_to(EXPERIMENT) == [TrialSignaled(3, "ECC Error")]
+    assert signals(actor) == [TrialSignaled(3, "ECC Error")]
     assert actor.state.signal == "ECC Error"
 
 

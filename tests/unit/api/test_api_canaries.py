@@ -86,6 +86,7 @@ PLACES = {
     "{tunnel_id}": "a-tunnel-id",
     "{webhook_id}": "2",
     "{delivery_id}": DELIVERY,
+    "{schedule_id}": "2",
 }
 
 
@@ -110,6 +111,9 @@ def world(tmp_path: Path) -> Cluster:
     config = json.dumps(whole)
     answer = cluster.create(config)
     assert answer.status == 201, answer.body
+    scheduled = json.dumps({**whole, "schedule": {"cron": "0 3 * * *"}})
+    body = {"config": scheduled, "model_code": cluster.store_code()}
+    assert ask(cluster, ("POST", ""), Call("/schedules", body), OWNER).status == 201
     run = {"entrypoint": PROGRAM, "environment": SECTIONS["environment"]}
     made = cluster.create(json.dumps(run), kind="command")
     assert made.status == 201, made.body
@@ -222,6 +226,8 @@ READING = {
     "agent describe": ("agent", "describe", "node", "--json"),
     "slot list": ("slot", "list", "--json"),
     "report list": ("report", "list", "--json"),
+    "schedule list": ("schedule", "list", "--json"),
+    "schedule describe": ("schedule", "describe", "2", "--json"),
     "template list": ("template", "list", "--json"),
     "template describe": ("template", "describe", "hers"),
     "webhook list": ("webhook", "list", "--json"),
@@ -270,6 +276,8 @@ def test_dumps_of_rows_mask_secrets(
         "experiment#5",
         "experiment#6",
         "templates",
+        "schedules",
+        "scheduled-submissions",
         "pool#cloudy",
         "pools",
         "cluster",

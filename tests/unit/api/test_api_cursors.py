@@ -19,7 +19,7 @@ NAMES = [
     *("trials", "checkpoints", "experiment-checkpoints", "checkpoint-files", "metrics", "lines"),
     *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),
     *("models", "model-versions#x", "experiment-code", "timelines", "media", "results"),
-    *("experiment-views", "experiment-lines", "reports"),
+    *("experiment-views", "experiment-lines", "reports", "schedules"),
     *("webhooks", "webhook-deliveries#000000000001"),
 ]
 

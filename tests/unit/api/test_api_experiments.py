@@ -72,6 +72,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "code_sha256": cluster.store_code(),
         "forked_from": None,
         "restored_from": None,
+        "schedule_id": None,
         "search_method": None,
         "continuable": True,
         "run": None,

@@ -36,6 +36,7 @@ CUSTOM = (
     .replace(", max_trials: 2", "")
     .replace("max_length: {batches: 10}", "unit: batches")
 )
+SCHEDULED = {"config": f"{CONFIG}\nschedule: {{cron: '0 3 * * *'}}\n", "model_code": SHA256}
 PUT_FILE = f"path=x&sha256={SHA256}"
 PUT_PART = f"path=x&size=1&number=1&md5={MD5}"
 
@@ -131,6 +132,10 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/jobs", {"operations": [{"job_id": "4", "ahead_of": "1"}]}, names_others=True),
     ),
     ("PUT", "/templates/{name}"): (Call("/templates/base", {"config": "max_restarts: 3"}),),
+    **{
+        ("POST", f"/schedules/{{schedule_id}}/{name}"): (Call(f"/schedules/1/{name}"),)
+        for name in ("pause", "activate", "run")
+    },
     ("PUT", "/reports/{report_id}"): (
         Call("/reports/1", {"title": "t", "text": "", "sharing": "read", "revision": 1}),
     ),
@@ -147,6 +152,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
     ("DELETE", "/reports/{report_id}"): (Call("/reports/1"),),
     ("DELETE", "/webhooks/{webhook_id}"): (Call("/webhooks/1"),),
     ("DELETE", "/tunnels/{tunnel_id}"): (Call(f"/tunnels/{TUNNEL}"),),
+    ("DELETE", "/schedules/{schedule_id}"): (Call("/schedules/1"),),
     ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
     ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
     ("DELETE", "/models/{name}"): (Call("/models/digits"),),
@@ -185,6 +191,7 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
         "users only save their own views",
     ),
     ("POST", "/reports"): (Call("/reports", {"title": "mine"}), "a new report is the caller's"),
+    ("POST", "/schedules"): (Call("/schedules", SCHEDULED), "a new schedule is the caller's"),
     ("POST", "/models"): (Call("/models", {"name": "mine"}), "a new model is the caller's"),
     ("POST", "/webhooks"): (
         Call("/webhooks", {**WEBHOOK, "name": "mine"}),
@@ -247,6 +254,7 @@ def make_world(cluster: Cluster) -> Cluster:
         ("/tokens", {}),
         ("/reports", {"title": "shared", "sharing": "read"}),
         ("/webhooks", WEBHOOK),
+        ("/schedules", {**SCHEDULED, "model_code": cluster.store_code()}),
     ):
         assert cluster.post(path, content).status < 300, path
     put = ("PUT", "/templates/{name}")

@@ -76,7 +76,7 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
     ),
     "a log policy with a webhook": (
         SCRIPT + "log_policies: [{type: send_webhook, pattern: a, webhook_name: w}]\n",
-        ["log_policies"],
+        [],
     ),
     "settings of HPC schedulers": (
         SCRIPT + "slurm: {sbatch_args: [-n 1]}\npbs: {pbsbatch_args: [-x]}\n",

@@ -92,6 +92,7 @@ NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("bind_mounts", ""): {"host_path": FOLDER, "container_path": "/c"},
     ("devices", ""): {"host_path": "/dev/null", "container_path": "/dev/zero"},
     ("profiling", ""): {"enabled": True},
+    ("schedule", ""): {"cron": "0 3 * * *"},
     ("registry_auth", ""): {"username": "u", "password": "p"},
 }
 # `find_change` uses the first candidate that is valid and changes the configuration.
@@ -106,6 +107,7 @@ CANDIDATES: tuple[Any, ...] = (
         "aggressive",
         "r",
         "loss:er",
+        "allow",
         ["a"],
         ["A=1"],
         [2, 1],
@@ -121,10 +123,12 @@ CANDIDATES: tuple[Any, ...] = (
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
     *("reproducibility", "optimizations", "profiling", "debugger", "data_layer", "hang_detection"),
+    "schedule",
 }
 CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"
 DEBUGGER = "tests/unit/core/test_core_debugger.py"
+SCHEDULES = "tests/unit/usecases/test_usecases_scheduled_runs.py"
 PROVEN_BY = {
     "data": CONTEXT,
     "debugger.attach_timeout": DEBUGGER,
@@ -139,6 +143,10 @@ PROVEN_BY = {
     "optimizations.gradient_compression": GANG,
     "optimizations.tensor_fusion_threshold": GANG,
     "profiling.enabled": "tests/unit/core/test_core_profiler.py",
+    "schedule.catch_up": SCHEDULES,
+    "schedule.cron": SCHEDULES,
+    "schedule.overlap": SCHEDULES,
+    "schedule.time_zone": SCHEDULES,
 }
 
 

@@ -29,6 +29,7 @@ from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.providers import OfferingConfig
 from control_plane.config.resources import BindMount, Device, Resources
+from control_plane.config.schedule import Schedule
 from control_plane.config.searcher import searcher_model, searcher_names
 from control_plane.config.section import Section
 from control_plane.config.storage import LAYERS, storage_models
@@ -85,6 +86,7 @@ def experiment_sections() -> Iterator[tuple[Era, Loc, type[Section], dict[str, A
         yield era, ("optimizations",), Optimizations, {}
         yield era, ("profiling",), Profiling, {}
         yield era, ("debugger",), Debugger, {}
+        yield era, ("schedule",), Schedule, {"cron": "0 3 * * *"}
         yield era, ("reproducibility",), Reproducibility, {}
 
 

@@ -79,12 +79,13 @@ def test_tick_permissions_are_exact() -> None:
         *(f"compute.{scope}Operations.get" for scope in ("region", "zone")),
     }
     network = {"compute.subnetworks.use", "compute.subnetworks.useExternalIp"}
+    reads = " || ".join(map(folder_condition, ("config/", "model-code/")))
     assert permissions == {
         ROWS_WHERE: ROWS_ALL,
         ("account", "instance", ""): {"iam.serviceAccounts.actAs"},
         ("subnetwork", "us-central1", ""): network,
         ("subnetwork", "europe-west4", ""): network,
-        ("bucket", "objects", folder_condition("config/")): storage("get"),
+        ("bucket", "objects", reads): storage("get"),
         ("bucket", "objects", folder_condition("agent-code/")): storage("create", "get"),
         ("service", "checkpoint_gc", ""): {"run.routes.invoke"},
         ("service", "suggest", ""): {"run.routes.invoke"},

@@ -274,6 +274,12 @@ def test_tick_passes_only_the_instance_role_to_ec2() -> None:
         assert not allows(tick, "iam:PassRole", NAMES.role_arn(role), to_ec2)
 
 
+def test_tick_reads_the_configuration_and_model_code() -> None:
+    [reads] = [one for one in policies.tick(NAMES, None)["Statement"] if one["Sid"] == "Objects"]
+    bucket = f"arn:aws:s3:::{NAMES.objects}"
+    assert reads["Resource"] == [f"{bucket}/config/*", f"{bucket}/model-code/*"]
+
+
 def test_spot_notice_may_only_write_notices() -> None:
     notice = policies.spot_notice(NAMES)
 

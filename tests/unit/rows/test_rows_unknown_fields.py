@@ -217,6 +217,14 @@ def template(cluster: Cluster) -> Case:
     return Key("templates", "t"), lambda: write("description: b\n")
 
 
+def schedule(cluster: Cluster) -> Case:
+    config = f"{CONFIG}\nschedule: {{cron: '0 3 * * *'}}\n"
+    body = {"config": config, "model_code": cluster.store_code()}
+    assert cluster.post("/schedules", body).status == 201
+    key = Key("schedules", f"{1:012d}")
+    return key, lambda: cluster.post("/schedules/1/pause", None)
+
+
 def report(cluster: Cluster) -> Case:
     table = cluster.services.table
     first = ReportContent("t", "a", Sharing.PRIVATE)
@@ -340,6 +348,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "idempotency key": idempotency_key,
     "template": template,
     "report": report,
+    "schedule": schedule,
     "tunnel": tunnel,
     "registered model": model,
     "model version": model_version,

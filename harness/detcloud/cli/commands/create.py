@@ -26,9 +26,11 @@ from detcloud.cli.rendering.hints import (
 from detcloud.cli.rendering.output import add_output_options
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text
-from detcloud.client import Experiment
+from detcloud.client import Client, Experiment
+from detcloud.client.schedule import Schedule
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
+from detcloud.shared.schedule_refusal import SCHEDULED_ALONE
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
@@ -86,6 +88,9 @@ def create_experiment(arguments: Namespace) -> int:
     `--paused` was given. With `--local`, run a local test instead, without a cluster, and return 0
     if the test passed, otherwise 1.
 
+    A configuration with a section `schedule` creates a schedule instead of an experiment. Print the
+    schedule's id or fields, and return 0.
+
     Raises:
         RefusedConfigError: the cluster refused the configuration.
         InvalidConfigError: with `--local`, the configuration was refused on this machine.
@@ -98,7 +103,14 @@ def create_experiment(arguments: Namespace) -> int:
         return run_local_test(
             arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
-    experiment = _submit(arguments)
+    created = _submit(arguments)
+    if isinstance(created, Schedule):
+        # Imported here, because few submissions have a schedule.
+        from detcloud.cli.commands.schedule import print_created
+
+        print_warnings(created.warnings)
+        return print_created(created, arguments)
+    experiment = created
     print_warnings(experiment.warnings)
     print_continuation_hint(experiment)
     print_search_method_hint(experiment)
@@ -113,8 +125,9 @@ def create_experiment(arguments: Namespace) -> int:
     return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
 
 
-def _submit(arguments: Namespace) -> Experiment:
-    """Upload the code and the configuration, and return the new experiment.
+def _submit(arguments: Namespace) -> Experiment | Schedule:
+    """Upload the code and the configuration, and return the new experiment, or the new schedule if
+    the configuration has a section `schedule`.
 
     A local cluster is started if no cluster is configured or running. Code that the cluster has is
     not sent again. A progress line is drawn on stderr.
@@ -146,12 +159,49 @@ def _submit(arguments: Namespace) -> Experiment:
                 on_progress=progress.update,
             )
         except ApiError as error:
+            if _is_scheduled(error):
+                return _create_schedule(client, arguments)
             if error.code in ("invalid", "too_large"):
                 raise RefusedConfigError(str(arguments.config), error) from None
             raise
         except KeyboardInterrupt:
             print("`detcloud list` shows whether the experiment was created", file=sys.stderr)
             raise
+
+
+def _create_schedule(client: Client, arguments: Namespace) -> Schedule:
+    """Create a schedule with the code and the configuration of the arguments; return the schedule.
+
+    Raises:
+        RefusedConfigError: the cluster refused the configuration.
+        DetcloudError: the options follow or debug an experiment, a file cannot be read, or the
+            cluster refuses for another reason.
+    """
+    for option in ("follow", "follow_first_trial", "debug"):
+        if getattr(arguments, option):
+            word = option.replace("_", "-")
+            raise DetcloudError(f"--{word} is not possible for a configuration with a schedule")
+    try:
+        return client.create_schedule(
+            arguments.config,
+            arguments.model_dir,
+            overrides=arguments.overrides,
+            template=arguments.template,
+            paused=arguments.paused,
+            includes=arguments.includes,
+        )
+    except ApiError as error:
+        if error.code in ("invalid", "too_large"):
+            raise RefusedConfigError(str(arguments.config), error) from None
+        raise
+
+
+def _is_scheduled(error: ApiError) -> bool:
+    """Return whether the cluster refused a configuration because of the section `schedule`."""
+    return error.code == "invalid" and any(
+        detail.get("path") == "schedule" and detail.get("message") == SCHEDULED_ALONE
+        for detail in error.details
+    )
 
 
 def _check_arguments(arguments: Namespace) -> None:

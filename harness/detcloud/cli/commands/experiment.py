@@ -25,6 +25,7 @@ from detcloud.cli.rendering.columns import (
     EXPERIMENT_COLUMNS,
     EXPERIMENT_DETAILS,
     EXPERIMENT_END,
+    EXPERIMENT_SCHEDULE,
     PROJECT_COLUMNS,
     value_column,
 )
@@ -274,6 +275,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
             columns.append(EXPERIMENT_ACTIVITY)
         if experiment.data.get("ends_ms") and not experiment.has_ended:
             columns.append(EXPERIMENT_END)
+        if experiment.data.get("schedule_id"):
+            columns.append(EXPERIMENT_SCHEDULE)
         if has_proxy_ports(experiment.data):
             columns.append(PROXY_PORTS)
         print_record(columns, {**experiment.data, "activity": activity}, arguments)

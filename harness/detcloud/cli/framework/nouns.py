@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NOUNS = {
     "experiment": "submit, watch and control experiments",
+    "schedule": "submit experiments at fixed times",
     "trial": "inspect trials",
     "command": "run programs on the cluster",
     "notebook": "run JupyterLab on a cluster on this machine",

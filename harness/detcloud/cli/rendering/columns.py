@@ -149,6 +149,8 @@ def _varied_text(value: object) -> object:
 EXPERIMENT_ACTIVITY = Column("Now", _activity_text)
 # The column that `describe` prints only for a running experiment with a `max_duration`.
 EXPERIMENT_END = time_column("Ends", "ends_ms")
+# The column that `describe` prints only for an experiment of a schedule.
+EXPERIMENT_SCHEDULE = field_column("Schedule", "schedule_id")
 PROJECT_COLUMNS = (
     field_column("Workspace", "workspace"),
     field_column("Project", "project"),
