@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from control_plane.access.principals import Role
+from tests.hostile.door import Door
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -26,20 +26,6 @@ SHA256, MD5 = "0" * 64, "0" * 32
 MARK = "@place of the value@"
 
 Place = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Door:
-    """A route that accepts a body.
-
-    The role that may use the route, the values for `{}` in the path, and a valid body. `free`:
-    fields that accept any JSON.
-    """
-
-    role: Role
-    body: Any
-    path: str
-    free: tuple[str, ...] = ()
 
 
 DOORS: Mapping[str, Door] = {
