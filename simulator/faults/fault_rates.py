@@ -79,6 +79,8 @@ class FaultRates:
     """Runs that find the checkpoint from which they start damaged."""
     matching_logs: float = 0.0
     """Runs with a line of the log that matches a log policy."""
+    flapping_devices_hourly: float = 0.0
+    """Slots whose device fails for a while, or machines whose disk is full for a while."""
 
 
 RATES_MAX = FaultRates(
@@ -112,6 +114,7 @@ RATES_MAX = FaultRates(
     zone_losses_hourly=0.4,
     damaged_checkpoints=0.5,
     matching_logs=0.3,
+    flapping_devices_hourly=2.0,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

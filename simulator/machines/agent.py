@@ -11,6 +11,7 @@ from typing import Any
 
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.draining import drain_agent
+from control_plane.agents.fault_reports import report_faults
 from control_plane.agents.service import SyncResponse
 from control_plane.simulation.virtual_clock import VirtualClock
 from detcloud.shared.dead_tick import TickWatch
@@ -73,6 +74,9 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self._due_ms = 0
         self._wakes = 0
         self._notice: EndNotice | None = None
+        # The number of present faults of each slot. None: of the whole machine.
+        self._faults: dict[int | None, int] = {}
+        self._reported_faults: tuple[tuple[int | None, str], ...] | None = None
         self._booted_ms = environment.clock.now_ms
         self._enrolled_ms: int | None = None
 
@@ -127,6 +131,36 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self._notice = notice
         for process in list(self.processes.values()):
             process.give_notice(notice)
+
+    def break_device(self, slot: int | None, duration_ms: int) -> None:
+        """Break a slot, or the whole machine if `slot` is None, for a while.
+
+        The processes on a broken slot end as lost. The processes on a machine with a full disk go
+        on. The agent reports the fault and its end.
+        """
+        self._faults[slot] = self._faults.get(slot, 0) + 1
+        if slot is not None:
+            for process in list(self.processes.values()):
+                if slot in process.slots and not process.has_ended:
+                    process.fail("lost", "the machine failed: the device is broken")
+        self._wake(0)
+
+        def repair() -> None:
+            self._faults[slot] -= 1
+            if not self._faults[slot]:
+                del self._faults[slot]
+            self._wake(0)
+
+        clock = self._environment.clock
+        clock.call_at(clock.now_ms + duration_ms, repair)
+
+    @property
+    def present_faults(self) -> tuple[tuple[int | None, str], ...]:
+        """The present faults of the machine, as the agent reports them."""
+        return tuple(
+            (slot, "the disk is full" if slot is None else "the device is broken")
+            for slot in sorted(self._faults, key=lambda slot: -1 if slot is None else slot)
+        )
 
     @property
     def has_notice(self) -> bool:
@@ -200,9 +234,19 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             )
         else:
             request = self.sync_request(self.epoch, LINES_PER_CALL)
-            self._call(
-                generation, lambda host: host.agents.sync(self.name, request), self._handle_answer
-            )
+            epoch, faults = self.epoch, self.present_faults
+            is_changed = faults != self._reported_faults
+
+            def sync(host: Host) -> SyncResponse:
+                if is_changed:
+                    report_faults(host.engine, self.name, epoch, faults)
+                return host.agents.sync(self.name, request)
+
+            def handle(answer: SyncResponse) -> None:
+                self._reported_faults = faults
+                self._handle_answer(answer)
+
+            self._call(generation, sync, handle)
 
     def _call(
         self, generation: int, operation: Callable[[Host], Any], on_answer: Callable[[Any], None]
@@ -246,6 +290,7 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
 
     def _handle_enrolment(self, epoch: int) -> None:
         self.begin_session(epoch)
+        self._reported_faults = None
         if self._enrolled_ms is None:
             self._enrolled_ms = self._environment.clock.now_ms
         self._wake(0)
@@ -305,7 +350,8 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         Call `on_process_start` before, and report the states of the container. If the machine has
         got a notice of its end, give the process this notice.
 
-        By the fault `failed_starts`, the process ends at once with a report of a failed start.
+        By the fault `failed_starts`, the process ends at once with a report of a failed start. On a
+        broken slot, the process ends as lost.
 
         While the tick is dead, do nothing: the cluster repeats the assignment.
         """
@@ -326,6 +372,9 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self._add_process(process)
         if environment.faults.draw_fault("failed_starts", environment.faults.rates.failed_starts):
             process.fail("start_failed", "the disk is full")
+            return
+        if any(slot in self._faults for slot in process.slots):
+            process.fail("lost", "the machine failed: the device is broken")
             return
         process.apply_directives(entry["directives"])
         for state in ("PULLING", "STARTING"):

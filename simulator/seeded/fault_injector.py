@@ -57,6 +57,7 @@ class FaultInjector:
             "reboots": lambda: self._inject_into_one_agent(
                 lambda agent: agent.reboot(random.randint(0, 3))
             ),
+            "flapping_devices": lambda: self._inject_into_one_agent(self._break_device),
             "losses": lambda: self._inject_into_one_agent(machines.lose_machine),
             "zombies": lambda: self._inject_into_one_agent(self._partition_agent),
             "notices": lambda: self._inject_into_one_agent(self._give_notice),
@@ -119,6 +120,11 @@ class FaultInjector:
             agent.is_cut_off = False
 
         self._call_later(self._random.randint(LEASE_MS, 10 * LEASE_MS), reconnect)
+
+    def _break_device(self, agent: SimulatedAgent) -> None:
+        """Break a random slot of a machine, or the whole machine, for up to 20 minutes."""
+        slot = self._random.randrange(-1, agent.slots)
+        agent.break_device(None if slot < 0 else slot, self._random.randint(1, 20 * 60_000))
 
     def _give_notice(self, agent: SimulatedAgent) -> None:
         self._machines.give_notice(agent, self._random.choice(self._notices_ms))

@@ -90,6 +90,27 @@ def test_log_policies_exclude_agents_and_cancel_retries(tmp_path: Path) -> None:
     assert any(trial.retries_canceled for trial in trials)
 
 
+def test_broken_devices_move_trials_without_restarts(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, flapping_devices_hourly=8.0)
+    for name in ("broken", "calm"):
+        (tmp_path / name).mkdir()
+    size = ClusterSize(experiments=3, pools=1)
+    cluster = SimulatedCluster(2, rates, size, tmp_path / "broken")
+    cluster.run()
+    assert cluster.faults.counts["flapping_devices"] > 3
+    calm = SimulatedCluster(2, NO_FAULTS, size, tmp_path / "calm")
+    calm.run()
+
+    def count(run: SimulatedCluster, name: str) -> int:
+        return sum(getattr(trial, name) for trial in run.checker.actor_states("trial"))
+
+    # More runs than without faults, and no more failures.
+    assert count(cluster, "epoch") > count(calm, "epoch")
+    assert count(cluster, "restarts") == count(calm, "restarts")
+    agents = cluster.checker.actor_states("agent")
+    assert not any(agent.faults for agent in agents if not agent.lost)
+
+
 def test_disallowed_faults_leave_the_rates_of_allowed_faults_unchanged() -> None:
     every = sample_fault_rates(Random("1/chances"), FAULT_NAMES)
     races_only = sample_fault_rates(Random("1/chances"), ("races",))
