@@ -45,7 +45,8 @@ def stand_in_of(role: Role) -> tuple[Role, str]:
     """Return the values of `role` and `stored_role` in the stored row of a token with a role.
 
     Older releases cannot decode METRICS, and would fail to list any tokens. Such a token is stored
-    as the token of an agent without an id. Older releases refuse this agent on each agent's route.
+    as the token of an agent without an id. Older releases refuse this agent on each agent's route,
+    except that a download of model code succeeds with the SHA-256 of the archive.
     """
     return (Role.AGENT, role.value) if role is Role.METRICS else (role, "")
 

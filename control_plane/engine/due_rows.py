@@ -175,6 +175,8 @@ class _Redrive:
         self._run_schedule = run_schedule
         self._engine = engine
         self._until = until
+        # Schedules of a single user must not use up the time of mail and of expired rows.
+        self._schedules_until = (engine.seconds() + until) / 2
         self._actor_budget_ms = actor_budget_ms
         self._unfinished: deque[str] = deque()
         self._seen: set[str] = set()
@@ -195,7 +197,8 @@ class _Redrive:
         return self._consecutive_failures < CONSECUTIVE_FAILURES_MAX and self._remaining_ms() > 0
 
     def run_page(self, late: Mapping[str, list[MailboxRow]]) -> bool:
-        """Advance the actors of a page: fewest attempts first, then in the order of `late`.
+        """Advance the actors of a page: fewest attempts first, then in the order of `late`. Due
+        schedules are last, and only run in the first half of the pass.
 
         An actor that this pass has advanced before is skipped. No error is raised: `_run_actor`
         records or logs each error. Return whether the page had other actors. Return False if the
@@ -208,9 +211,12 @@ class _Redrive:
         waited_ms = waiting_time_ms(late.values(), self._engine.clock())
         self.late_ms = max(self.late_ms, waited_ms)
         self._seen.update(new_mail)
-        for address, mail in sorted(new_mail.items(), key=most_attempts):
+        for address, mail in sorted(new_mail.items(), key=_order):
             if not self.has_time():
                 return False
+            if _is_schedule(address) and self._engine.seconds() >= self._schedules_until:
+                # The time stays due, and the next pass comes to it.
+                continue
             self._run_actor(address, mail)
         return bool(new_mail)
 
@@ -249,7 +255,7 @@ class _Redrive:
         until = self._engine.seconds() + actor_budget_ms / 1000
         dead_letters = 0
         try:
-            if address.startswith(SCHEDULE_TIME.partition):
+            if _is_schedule(address):
                 self._run_schedule(address)
             else:
                 dead_letters = redrive_actor(
@@ -273,3 +279,13 @@ class _Redrive:
     def _remaining_ms(self) -> int:
         """Return the time until the end of the pass in ms. Zero or negative after the end."""
         return int((self._until - self._engine.seconds()) * 1000)
+
+
+def _is_schedule(address: str) -> bool:
+    """Return whether an address is the partition of a schedule's time."""
+    return address.startswith(SCHEDULE_TIME.partition)
+
+
+def _order(item: tuple[str, list[MailboxRow]]) -> tuple[bool, int]:
+    """Return the sort key of an actor with overdue mail, or of a schedule with a due time."""
+    return _is_schedule(item[0]), most_attempts(item)

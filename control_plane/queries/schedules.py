@@ -40,7 +40,7 @@ class ScheduledRun(NamedTuple):
     experiment_id: int | None = None
     """The submitted experiment. None for other outcomes."""
     text: str = ""
-    """The reason, for users. "" for a submitted experiment."""
+    """The reason, for users. For a submitted experiment a warning of the submission, or ""."""
 
 
 def _parse_runs(values: Sequence[Sequence[object]]) -> tuple[ScheduledRun, ...]:

@@ -27,7 +27,11 @@ def export_telemetry(services: Services) -> None:
     cluster_id, version = services.cluster_id, services.version
     try:
         export_spans(services.table, cluster_id, version)
-        samples = services.cache_of(ClusterMetrics).read(services)
+    except ExportFailed as error:
+        log.warning("spans were not exported: %s", error)
+    # Some collectors accept metrics only.
+    samples = services.cache_of(ClusterMetrics).read(services)
+    try:
         export_metrics(samples, cluster_id, version, services.now_ms())
     except ExportFailed as error:
-        log.warning("telemetry was not exported: %s", error)
+        log.warning("metrics were not exported: %s", error)

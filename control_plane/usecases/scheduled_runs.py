@@ -27,7 +27,7 @@ from control_plane.queries.schedules import (
 )
 from control_plane.rows.user_rows import SCHEDULE_TIME
 from control_plane.services import Services
-from control_plane.state.table import Conflict, Delete, Row
+from control_plane.state.table import Check, Conflict, Delete, Expect, Row, TableError
 from control_plane.usecases.schedules import ScheduleExtraWrites, schedule_writes
 from control_plane.usecases.submission import Submission, check_submission, submit_experiment
 
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 LATE_MS_MAX = 10 * 60_000
 """The delay up to which a time is processed as usual. A time with a longer delay is missed."""
+GIVE_UP_MS = 2 * 60_000
+"""The time before LATE_MS_MAX at which a submission that keeps failing is given up."""
+FAILED_TEXT = "the submission failed inside the cluster; its log has the error"
 RUNS_KEPT = 20
 """The number of runs that a schedule's record keeps."""
 REASON_CHARACTERS_MAX = 500
@@ -136,7 +139,11 @@ def _run_once(services: Services, schedule_id: int) -> None:
     if row is None or record is None or record.next_ms is None:
         entry = table.get(time_key(schedule_id))
         if entry is not None:
-            table.commit([Delete(entry.key, entry.revision)])
+            # The schedule may have been activated after it was read.
+            is_same = Check(
+                schedule_key(schedule_id), Expect.ABSENT if row is None else row.revision
+            )
+            table.commit([Delete(entry.key, entry.revision), is_same])
         return
     if record.next_ms > now_ms:
         table.commit(schedule_writes(record, row, now_ms))
@@ -156,15 +163,36 @@ def _run_once(services: Services, schedule_id: int) -> None:
         run = ScheduledRun(due.run_ms, RunOutcome.SKIPPED, text=text)
         table.commit(schedule_writes(_with_run(record, run), row, now_ms))
         return
+    text = _find_refusal(services, row, record, due.run_ms)
+    if text:
+        run = ScheduledRun(due.run_ms, RunOutcome.REFUSED, text=text)
+        table.commit(schedule_writes(_with_run(record, run), row, now_ms))
+
+
+def _find_refusal(services: Services, row: Row, record: ScheduleRecord, time_ms: int) -> str:
+    """Submit the experiment of a time. Return the reason of a refusal, or "" after a submission.
+
+    An unexpected error is raised, so that the next tick tries again. Shortly before the time counts
+    as missed, the error is logged and becomes a refusal.
+
+    Raises:
+        Conflict: another process changed the schedule in the meantime; nothing was written.
+    """
     try:
-        _submit(services, row, record, due.run_ms, lambda record: ())
+        _submit(services, row, record, time_ms, lambda record: ())
     except RequestError as refusal:
         if refusal.code is Code.UNAVAILABLE:
             raise
-        text = _reason_of(refusal)[:REASON_CHARACTERS_MAX]
         log.warning("schedule %d of %s: the submission was refused", record.id, record.user)
-        run = ScheduledRun(due.run_ms, RunOutcome.REFUSED, text=text)
-        table.commit(schedule_writes(_with_run(record, run), row, now_ms))
+        return _reason_of(refusal)[:REASON_CHARACTERS_MAX] or FAILED_TEXT
+    except (TableError, Conflict):
+        raise
+    except Exception:
+        if services.now_ms() - time_ms < LATE_MS_MAX - GIVE_UP_MS:
+            raise
+        log.exception("schedule %d of %s cannot be submitted", record.id, record.user)
+        return FAILED_TEXT
+    return ""
 
 
 def _submit(
@@ -202,7 +230,8 @@ def _submit(
 
     def with_experiment(experiment_id: object) -> ScheduleRecord:
         assert isinstance(experiment_id, int)
-        run = ScheduledRun(time_ms, RunOutcome.SUBMITTED, experiment_id)
+        warning = next(iter(checked.warnings), "")[:REASON_CHARACTERS_MAX]
+        run = ScheduledRun(time_ms, RunOutcome.SUBMITTED, experiment_id, warning)
         return replace(_with_run(record, run), last_experiment_id=experiment_id)
 
     now_ms = services.now_ms()
@@ -220,28 +249,40 @@ def _submit(
 
 
 def _find_busy_experiment(services: Services, record: ScheduleRecord) -> int | None:
-    """Return the schedule's last experiment if the experiment runs and may not overlap.
+    """Return the newest experiment of the schedule that has not ended, if runs may not overlap.
 
-    Return None otherwise, also for a deleted experiment.
+    Experiments that users submitted with `run-now` count, too. Return None otherwise. Deleted
+    experiments have ended.
     """
-    last_id = record.last_experiment_id
-    if record.overlap == "allow" or last_id is None:
+    if record.overlap == "allow":
         return None
-    found = services.experiments.read_experiment(last_id)
-    return None if found is None or found[0].status.is_final else last_id
+    known = {run.experiment_id for run in record.runs} | {record.last_experiment_id}
+    ids = sorted((one for one in known if one is not None), reverse=True)
+    experiments, _ = services.experiments.read_experiments(ids)
+    for experiment_id, found in zip(ids, experiments, strict=True):
+        if found is not None and not found[0].status.is_final:
+            return experiment_id
+    return None
 
 
 def _missed_run(count: int, first_ms: int) -> ScheduledRun:
     """Return the record of missed times. `first_ms` is the first missed time."""
     number = f"at least {count}" if count == MISSED_COUNTED_MAX else f"{count}"
     times = "time" if count == 1 else "times"
-    text = f"{number} {times} passed while the cluster's tick did not run"
+    text = f"{number} {times} passed before the cluster could submit the experiment"
     return ScheduledRun(first_ms, RunOutcome.MISSED, text=text)
 
 
 def _with_run(record: ScheduleRecord, run: ScheduledRun) -> ScheduleRecord:
-    """Return the record with another run in front of the earlier runs."""
-    return replace(record, runs=(run, *record.runs)[:RUNS_KEPT])
+    """Return the record with another run in front of the earlier runs.
+
+    A skipped run replaces the skipped run before it, so that an experiment of many hours does not
+    push out the other runs.
+    """
+    earlier = record.runs
+    if run.outcome == RunOutcome.SKIPPED and earlier and earlier[0].outcome == RunOutcome.SKIPPED:
+        earlier = earlier[1:]
+    return replace(record, runs=(run, *earlier)[:RUNS_KEPT])
 
 
 def _reason_of(refusal: RequestError) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from control_plane.access.ownership import OwnedObject
-from control_plane.access.principals import Principal
+from control_plane.access.principals import Principal, Role
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.cron_times import CronTimes
 from control_plane.engine.mailbox import DUE_MS_MAX
@@ -26,12 +26,15 @@ from control_plane.queries.schedules import (
     time_key,
 )
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row, replacing_put
 from control_plane.usecases.submission import Submission, check_submission
 
 SCHEDULES_MAX = 500
 """The most schedules of a cluster. Concurrent requests may exceed the limit by a few."""
+SCHEDULES_PER_USER_MAX = 50
+"""The most schedules of a user."""
 STORED_BYTES_MAX = 300_000
 """The most bytes of a stored submission. A row has at most 400 KiB."""
 NAME_CHARACTERS_MAX = 200
@@ -68,11 +71,13 @@ def create_schedule(
             SCHEDULES_MAX schedules; unavailable, if other requests keep creating schedules.
         Conflict: the condition of an extra write does not hold; nothing was written.
     """
-    checked = check_submission(services, replace(submission, may_be_scheduled=True), caller)
+    # Runs have the permissions of a user, also those of an admin's schedule.
+    as_user = Principal(caller.user, Role.USER)
+    checked = check_submission(services, replace(submission, may_be_scheduled=True), as_user)
     section = checked.config.schedule
     if section is None:
         raise invalid("schedule", "is missing", 'use `schedule: {cron: "0 3 * * *"}`')
-    _check_count(services.table)
+    _check_count(services.table, caller.user)
     times = CronTimes(section.cron, section.time_zone)
     stored = ScheduledSubmission(
         config=submission.config,
@@ -212,8 +217,14 @@ def _change_schedule(
     return change_row(services.table, schedule_key(schedule_id), change, f"schedule {schedule_id}")
 
 
-def _check_count(table: StateTable) -> None:
-    """Raise RequestError conflict if the cluster has SCHEDULES_MAX schedules."""
-    if len(table.query(SCHEDULES, " ", "\x7f", limit=SCHEDULES_MAX).rows) >= SCHEDULES_MAX:
+def _check_count(table: StateTable, user: str) -> None:
+    """Raise RequestError conflict if the cluster has SCHEDULES_MAX schedules, or the user has
+    SCHEDULES_PER_USER_MAX schedules.
+    """
+    owners = [SCHEDULE_CODEC.decode(row.body).user for row in read_rows(table, SCHEDULES)]
+    if len(owners) >= SCHEDULES_MAX:
         text = f"the cluster has {SCHEDULES_MAX} schedules, the maximum: delete one"
+        raise RequestError(Code.CONFLICT, text)
+    if owners.count(user) >= SCHEDULES_PER_USER_MAX:
+        text = f"{user} has {SCHEDULES_PER_USER_MAX} schedules, the maximum: delete one"
         raise RequestError(Code.CONFLICT, text)

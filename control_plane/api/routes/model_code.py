@@ -125,6 +125,9 @@ def get_model_code(
     has the digest. `conflict` for an agent that was declared lost and must enrol again.
     """
     agent = agents.find_agent(services, caller.subject) if caller.role is Role.AGENT else None
+    if caller.role is Role.AGENT and not caller.subject:
+        # The stand-in for a role of a newer release (access/principals.py).
+        raise RequestError(Code.FORBIDDEN, "only agents and users download model code")
     if agent is not None and agent.lost:
         raise RequestError(
             Code.CONFLICT, f"the session of agent {agent.agent} is over; enrol again"

@@ -33,7 +33,8 @@ SCAN_SECONDS: Final = 0.05
 """The longest time of a search, after which the agent looks after other trials."""
 END_SECONDS_MAX: Final = 5.0
 """The longest delay of an exit by the search of the rest of the log."""
-POLICIES_MAX: Final = 64
+# The cluster sends up to 64 policies of the configuration, and the default policies.
+POLICIES_MAX: Final = 80
 WORK_MAX: Final = 2_000_000
 """The work of all automata of a run, about two seconds on a CPU."""
 _CHUNK_BYTES: Final = 64 * 1024
