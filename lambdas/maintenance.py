@@ -60,7 +60,11 @@ class Maintenance:
         return [row.key.sort for row in read_rows(self._engine.table, POOLS)]
 
     def redrive_mail(
-        self, budget_ms: int = due_rows.BUDGET_MS, *, with_expired: bool = True
+        self,
+        budget_ms: int = due_rows.BUDGET_MS,
+        *,
+        with_expired: bool = True,
+        on_events: Callable[[tuple[str, ...]], None] = lambda events: None,
     ) -> DueRowCounts:
         """Retry mail that was not processed and timers that are due, and run due schedules. Then
         delete expired rows.
@@ -72,6 +76,7 @@ class Maintenance:
         Args:
             budget_ms: the time after which the pass ends, even if rows are left.
             with_expired: whether to delete expired rows.
+            on_events: gets the partitions of due events of webhooks, also before an error.
         """
         expiry_shards = EXPIRY_SHARDS if with_expired else ()
         return due_rows.process_due_rows(
@@ -80,6 +85,7 @@ class Maintenance:
             budget_ms=budget_ms,
             holds_timers=self.holds_timers,
             run_schedule=self._run_schedule,
+            on_events=on_events,
         )
 
     def _run_schedule(self, partition: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.rows.webhook_rows import EVENT
+from control_plane.webhooks.deliverer import BUDGET_MS
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
@@ -15,6 +16,8 @@ from lambdas.maintenance import Maintenance
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
+WAKE_BUDGET_MS = 3_000
+"""The time after which a call for new rows begins no further request of a webhook, in ms."""
 # An audit runs less often than the recovery of mail, because it reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_ALARMS = 5
@@ -76,11 +79,17 @@ class TickSteps:
         late_ms: int | None = None
         events: tuple[str, ...] = ()
 
+        def note_events(partitions: tuple[str, ...]) -> None:
+            nonlocal events
+            events = partitions
+
         def recover_mail() -> None:
-            nonlocal late_ms, events
+            nonlocal late_ms
             minute = cluster.adapters.clock() // MINUTE_MS
-            driven = maintenance.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
-            late_ms, events = driven.late_ms, driven.events
+            driven = maintenance.redrive_mail(
+                with_expired=minute % MINUTES_PER_EXPIRY == 0, on_events=note_events
+            )
+            late_ms = driven.late_ms
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def terminate_orphans() -> None:
@@ -121,7 +130,10 @@ class TickSteps:
             if not partition.startswith(EVENT.partition)
         }
         steps = [step for step in (self.suggestions, self.provisioning) if step in wanted]
-        return [*steps, Step("webhooks", lambda: self._deliver_events(events))] if events else steps
+        if events:
+            # Slow receivers must not delay the steps of later rows. The tick delivers the rest.
+            steps.append(Step("webhooks", lambda: self._deliver_events(events, WAKE_BUDGET_MS)))
+        return steps
 
     def run_row_steps(
         self,
@@ -165,14 +177,16 @@ class TickSteps:
         """
         return self._cluster.provisioner.reconciler.reconcile_pools()
 
-    def _deliver_events(self, partitions: Sequence[str]) -> None:
+    def _deliver_events(self, partitions: Sequence[str], budget_ms: int = BUDGET_MS) -> None:
         """Deliver the due events in the partitions to the receivers of webhooks.
+
+        No attempt begins after `budget_ms`.
 
         Events that no receiver accepted are due again later, when the tick finds them. Raises
         TableError.
         """
         if partitions:
-            self._cluster.deliverer.deliver(partitions)
+            self._cluster.deliverer.deliver(partitions, budget_ms)
 
     def _start_suggest_function(self) -> None:
         """Start the function `suggest` if any search waits for a suggestion.

@@ -80,6 +80,7 @@ def process_due_rows(
     budget_ms: int = BUDGET_MS,
     holds_timers: HoldsTimers | None = None,
     run_schedule: RunDueSchedule = leave_schedule,
+    on_events: Callable[[tuple[str, ...]], None] = lambda events: None,
 ) -> DueRowCounts:
     """Make a recovery pass: retry overdue mail and timers, then delete expired rows.
 
@@ -90,7 +91,7 @@ def process_due_rows(
     the table in a row. An actor that cannot be advanced is logged, and its mail is postponed.
 
     Return the numbers of handled rows, and the partitions of due events of webhooks. The caller
-    delivers these events; after HELD_MS, they are due again.
+    delivers the events; after HELD_MS, the events are due again.
 
     Raises Unavailable if the index cannot be read. Raises Unavailable after the retries if the
     table was unavailable for any actor. Expired rows are not deleted in these cases.
@@ -103,6 +104,7 @@ def process_due_rows(
             instead of folded. None postpones no timers.
         run_schedule: processes the due time of a schedule. Errors are logged, as errors of actors
             are. The default leaves the time to another pass.
+        on_events: gets the partitions of due events, also if the pass then fails.
     """
     until = engine.seconds() + budget_ms / 1000
     actor_budget_ms = budget_ms // ACTORS_MIN
@@ -119,6 +121,7 @@ def process_due_rows(
         if not redrive.run_page(page.late) and not page.put_off:
             break
     redrive.run_unfinished()
+    on_events(tuple(redrive.events))
     if redrive.failures:
         raise redrive.failures[-1]
     expired = _delete_expired_rows(engine, expiry_shards, until)

@@ -15,7 +15,7 @@ from control_plane.actors.events import (
 )
 from control_plane.errors import Code, RequestError
 from control_plane.queries.webhook import load_delivery, load_webhook
-from control_plane.state.table import Key, Put, Row, StateTable, Write
+from control_plane.state.table import Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 from control_plane.webhooks.event_writes import event_put
@@ -81,7 +81,7 @@ def retry_delivery(
         # An event that waits keeps its place before later events.
         asked = Pending(retried_ms=now_ms) if pending is None else pending._replace(next_ms=0)
         event = replace(stored, pending={**stored.pending, webhook: asked})
-        put = event_put(event, now_ms)
+        put = Put(key, now_ms, encode_event(event), Expect.ABSENT, now_ms)
         if row is not None:
             body = encode_event(event, row.body)
             put = Put(key, row.revision + 1, body, row.revision, now_ms)

@@ -29,12 +29,21 @@ from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row, replacing_put
 from control_plane.webhooks.mail import parse_recipients
-from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
+from control_plane.webhooks.records import (
+    WebhookRecord,
+    decode_webhook,
+    encode_webhook,
+    webhook_key,
+)
 from control_plane.webhooks.safe_addresses import AddressRule, UrlRefused, parse_url
 from control_plane.webhooks.signatures import new_secret
 
 WEBHOOKS_MAX = 50
 """The most webhooks of a cluster. A commit with an event reads the routes of all webhooks."""
+USER_MAX = 10
+"""The most webhooks of a user who is no admin."""
+ROUTE_BYTES_MAX = 4_096
+"""The most bytes of a webhook's triggers and filters in the row of all routes."""
 _COUNTER = Key(experiment_rows.COUNTER.partition, "webhook")
 _ROUTES = Key(*ROUTES)
 _METRIC_TYPES = frozenset({EventType.METRIC_THRESHOLD_EXCEEDED, EventType.BEST_VALIDATION})
@@ -80,6 +89,10 @@ def create_webhook(
     for place, trigger in enumerate(request.route.triggers):
         _check_trigger(trigger, place)
     route = _allowed_route(request.route, caller)
+    size = len(encode_routes((route,)))
+    if size > ROUTE_BYTES_MAX:
+        text = f"and filters have {size} bytes, the limit is {ROUTE_BYTES_MAX}"
+        raise invalid("triggers", text, "use shorter patterns, or fewer triggers and labels")
     secret = new_secret()
 
     def change(row: Row | None) -> tuple[WebhookRecord, tuple[Write, ...]]:
@@ -88,6 +101,8 @@ def create_webhook(
             raise RequestError(Code.CONFLICT, f"there is a webhook {request.name} already")
         if len(routes) >= WEBHOOKS_MAX:
             raise RequestError(Code.CONFLICT, f"a cluster has at most {WEBHOOKS_MAX} webhooks")
+        if caller.role is not Role.ADMIN and _count_of_user(table, caller.user) >= USER_MAX:
+            raise RequestError(Code.CONFLICT, f"a user has at most {USER_MAX} webhooks")
         counter = table.get(_COUNTER)
         number = int(counter.body) if counter else 1
         own = replace(route, webhook=number, name=request.name)
@@ -202,6 +217,12 @@ def _check_trigger(trigger: Trigger, place: int) -> None:
 
 
 _THRESHOLD = EventType.METRIC_THRESHOLD_EXCEEDED
+
+
+def _count_of_user(table: StateTable, user: str) -> int:
+    """Count the webhooks of a user. Raises TableError."""
+    rows = read_rows(table, webhook_key(0).partition)
+    return sum(decode_webhook(row.body).user == user for row in rows)
 
 
 def _allowed_route(route: Route, caller: Principal) -> Route:

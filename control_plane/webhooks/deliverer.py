@@ -14,11 +14,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from control_plane.actors.events import EventRow, Pending, decode_event, encode_event
 from control_plane.rows import webhook_rows
-from control_plane.state.table import Conflict, Delete, Put, Row, StateTable, Write
+from control_plane.state.table import Conflict, Delete, Put, Row, StateTable, TableError, Write
 from control_plane.webhooks.backoff import next_attempt_ms
 from control_plane.webhooks.formats.message import Announcement
 from control_plane.webhooks.formats.registry import FORMATS
@@ -43,6 +43,10 @@ LANES_MAX = 8
 BUDGET_MS = 20_000
 """The default time of a call, in ms. An attempt that has begun is completed."""
 CONFLICTS_MAX = 20
+FAILING_MS = 10_000
+"""The delay before the other lanes of a webhook with a failed attempt, in ms."""
+POSTPONED_MAX = 100
+"""The most events that a failed attempt postpones."""
 CHANGED_MS = 1_000
 """The delay after which a lane is read again that another process delivers, in ms."""
 _PAGE_ROWS = 50
@@ -57,6 +61,16 @@ class _Attempt:
     event: EventRow
     webhook: WebhookRecord
     begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of `deliver`."""
+
+    until: float
+    """The time after which no further attempt begins, by `time.monotonic`."""
+    failing: set[int] = field(default_factory=set)
+    """The webhooks with a failed attempt in this call."""
 
 
 class Deliverer:
@@ -88,25 +102,33 @@ class Deliverer:
         """Deliver the due events of subjects, and return the delay in ms until the next attempt.
 
         Return None if no attempt is known to follow. Events whose time has not come, or that
-        another process delivers, are left in the table. Errors of a lane are logged, and do not
-        stop other lanes. Raises TableError if the events of a subject cannot be read.
+        another process delivers, are left in the table. After a failed attempt, the other lanes of
+        the webhook wait for a later call, so that one dead receiver does not hold up the other
+        receivers. Errors of a subject or a lane are logged, and do not stop other lanes.
 
         Args:
             partitions: the partitions of the subjects' events.
             budget_ms: the time after which no further attempt begins.
         """
-        until = time.monotonic() + budget_ms / 1000
         lanes = [lane for name in dict.fromkeys(partitions) for lane in self._lanes(name)]
         if not lanes:
             return None
+        call = _Call(time.monotonic() + budget_ms / 1000)
         with ThreadPoolExecutor(min(LANES_MAX, len(lanes)), "delivering") as pool:
-            waits = list(pool.map(lambda lane: self._deliver_lane(lane[0], lane[1], until), lanes))
+            waits = list(pool.map(lambda lane: self._deliver_lane(lane[0], lane[1], call), lanes))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _lanes(self, partition: str) -> list[tuple[str, int]]:
-        """Return the partition and the webhook of each lane of a subject. Raises TableError."""
-        webhooks = {webhook for _, event in self._events(partition) for webhook in event.pending}
-        return [(partition, webhook) for webhook in sorted(webhooks)]
+        """Return the partition and the webhook of each lane of a subject.
+
+        Return no lanes if the events cannot be read, which is logged.
+        """
+        try:
+            found = {webhook for _, event in self._events(partition) for webhook in event.pending}
+        except TableError as error:
+            log.warning("the events of %s cannot be read: %s", partition, error)
+            return []
+        return [(partition, webhook) for webhook in sorted(found)]
 
     def _events(self, partition: str) -> Iterator[tuple[Row, EventRow]]:
         """Yield the events of a subject in order. An undecodable row is logged and left out.
@@ -123,18 +145,21 @@ class Deliverer:
                     log.exception("event %s of %s cannot be decoded", row.key.sort, partition)
             first = page.next_sort
 
-    def _deliver_lane(self, partition: str, webhook_id: int, until: float) -> int | None:
+    def _deliver_lane(self, partition: str, webhook_id: int, call: _Call) -> int | None:
         """Deliver the due events of a lane in order, and return the delay until the next attempt.
 
-        Return None if no event is left, and also after an error, which is logged.
+        Return None if no event is left, and also after an error, which is logged. The lane of a
+        webhook with a failed attempt in this call waits.
         """
+        if webhook_id in call.failing:
+            return FAILING_MS
         try:
             stored = self._table.get(webhook_key(webhook_id))
             webhook = None if stored is None else decode_webhook(stored.body)
             # An event may be written while this process delivers the event before. The process
             # that was woken for the event leaves the event to this process.
             while True:
-                count, wait_ms = self._deliver_page(partition, webhook_id, webhook, until)
+                count, wait_ms = self._deliver_page(partition, webhook_id, webhook, call)
                 if not count or wait_ms is not None:
                     return wait_ms
         except Exception:
@@ -142,7 +167,7 @@ class Deliverer:
         return None
 
     def _deliver_page(
-        self, partition: str, webhook_id: int, webhook: WebhookRecord | None, until: float
+        self, partition: str, webhook_id: int, webhook: WebhookRecord | None, call: _Call
     ) -> tuple[int, int | None]:
         """Deliver the events of a lane that are stored now.
 
@@ -158,23 +183,24 @@ class Deliverer:
             if webhook is None:
                 self._finish(row, event, webhook_id, ())
                 continue
-            if time.monotonic() >= until:
+            if time.monotonic() >= call.until:
                 return count, 0
-            wait_ms = self._deliver_event(row, event, webhook, pending)
+            wait_ms = self._deliver_event(row, event, webhook, pending, call)
             if wait_ms is None:
                 count += 1
             elif not pending.retried_ms:
                 if not _is_claimed(pending, self._clock()):
-                    self._postpone_later(row, webhook_id, self._clock() + wait_ms)
+                    self._postpone_later(row, self._clock() + wait_ms, call.until)
                 return count, wait_ms
         return count, None
 
     def _deliver_event(
-        self, row: Row, event: EventRow, webhook: WebhookRecord, pending: Pending
+        self, row: Row, event: EventRow, webhook: WebhookRecord, pending: Pending, call: _Call
     ) -> int | None:
         """Make an attempt if the attempt is due. Return the delay until the next attempt in ms.
 
-        Return None if the event was delivered, or has failed for good. Raises TableError.
+        Return None if the event was delivered, or has failed for good. A failed attempt adds the
+        webhook to the failing webhooks of the call. Raises TableError.
         """
         now_ms = self._clock()
         if _is_claimed(pending, now_ms):
@@ -185,7 +211,10 @@ class Deliverer:
         if attempt is None:
             # Another process has changed the event, and delivers the lane.
             return CHANGED_MS
-        return self._record(attempt, self._send(attempt))
+        outcome = self._send(attempt)
+        if not outcome.is_delivered:
+            call.failing.add(webhook.id)
+        return self._record(attempt, outcome)
 
     def _claim(
         self, row: Row, event: EventRow, webhook: WebhookRecord, now_ms: int
@@ -316,19 +345,32 @@ class Deliverer:
                     return
         log.warning("event %s changes too fast", event.id)
 
-    def _postpone_later(self, row: Row, webhook: int, due_ms: int) -> None:
-        """Let the later events of a lane be due only at the next attempt of `row`.
+    def _postpone_later(self, row: Row, due_ms: int, until: float) -> None:
+        """Let the later events of a subject be due only at the next attempt of `row`.
 
-        Otherwise each tick would find events that wait. Raises TableError other than conflicts.
+        Otherwise each tick would find events that wait. An event stays due if the event is the
+        first of any lane, because only the first event of a lane leads to the lane. At most
+        POSTPONED_MAX events are changed, and none after `until`. Raises TableError other than
+        conflicts.
         """
+        led, changed = set[int](), 0
         for later, event in self._events(row.key.partition):
-            waits = set(event.pending) == {webhook} and not event.pending[webhook].retried_ms
+            waits = set(event.pending) <= led and not _is_retried(event)
+            led |= set(event.pending)
             if later.key.sort <= row.key.sort or not waits or (later.due_ms or 0) >= due_ms:
                 continue
+            if changed == POSTPONED_MAX or time.monotonic() >= until:
+                return
+            changed += 1
             try:
                 self._table.commit((_replacement(later, event, due_ms),))
             except Conflict:
                 continue
+
+
+def _is_retried(event: EventRow) -> bool:
+    """Return whether a user has requested a delivery of the event again."""
+    return any(pending.retried_ms for pending in event.pending.values())
 
 
 def is_event_partition(partition: str) -> bool:

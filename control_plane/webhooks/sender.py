@@ -135,9 +135,22 @@ def _exchange(
         reader = _DeadlineReader(connected, deadline)
         response = HTTPResponse(reader, method=request.method)  # type: ignore[arg-type]
         response.begin()
-        return _outcome(response.status, response.read(ANSWER_BYTES_MAX))
+        return _outcome(response.status, _read_answer(response))
     finally:
         connected.close()
+
+
+def _read_answer(response: HTTPResponse) -> bytes:
+    """Return the beginning of an answer. Return b"" for an accepted event, and after an error.
+
+    The status alone decides, so that an event whose answer breaks off is not delivered again.
+    """
+    if 200 <= response.status < 300:
+        return b""
+    try:
+        return response.read(ANSWER_BYTES_MAX)
+    except (OSError, HTTPException):
+        return b""
 
 
 class _DeadlineReader:

@@ -38,6 +38,8 @@ ANNOUNCED = frozenset(
     {Status.ACTIVE, Status.PAUSED, Status.COMPLETED, Status.CANCELED, Status.ERROR}
 )
 """The statuses of experiments that webhooks announce."""
+EVENTS_OF_STEP_MAX = 16
+"""The most events of a validation, because a commit has a limited number of writes."""
 ALERTS_MAX = 1_000
 """The most alerts of an experiment that webhooks announce."""
 NEAR_DEADLINE = 0.9
@@ -214,13 +216,15 @@ def raise_threshold_events(
     values = dict(message.values)
     if message.metric is not None:
         values[state.metric] = message.metric
+    limit_of_step = state.events_raised + EVENTS_OF_STEP_MAX
     for route in read_routes(context):
         for place, trigger in enumerate(route.triggers):
             limit, value = f"{route.webhook}/{place}", values.get(trigger.metric)
             is_threshold = trigger.type == EventType.METRIC_THRESHOLD_EXCEEDED
             if not is_threshold or value is None or limit in state.crossed_limits:
                 continue
-            if not is_crossed(trigger, value):
+            if not is_crossed(trigger, value) or state.events_raised >= limit_of_step:
+                # The next validation announces the limits beyond EVENTS_OF_STEP_MAX.
                 continue
             before = state.events_raised
             state = raise_experiment_event(

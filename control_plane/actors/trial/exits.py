@@ -22,6 +22,7 @@ from control_plane.actors.trial.metering import stop_metering_agent
 from control_plane.actors.trial.repeated_failures import record_failure
 from control_plane.actors.trial.single_run import end_single_run
 from control_plane.actors.trial.stalls import (
+    judge_full_disk,
     reconcile_after_damage,
     reconcile_after_failed_start,
     reconcile_after_loss,
@@ -113,6 +114,7 @@ def _after_end(
       restart. Too many such ends without progress end it in ERROR.
     - Any other exit counts as a failure.
     """
+    message = judge_full_disk(state, message)
     reason = message.reason
     if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")

@@ -4,6 +4,8 @@ Such an end uses up no restart. Consecutive ends without progress count as stall
 too many stalls ends in ERROR.
 """
 
+from dataclasses import replace
+
 from control_plane.actors.messages.trial import AllocationExited, RestartDue
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial import gang
@@ -23,6 +25,22 @@ STALLS_MAX = 20
 RESTART_MS_FIRST = 1_000
 RESTART_MS_MAX = 60_000
 LOSSES_KEPT = 5
+FULL_DISK = "the machine failed: the disk of "
+"""The beginning of an agent's text about a full disk (detcloud/agent/health/disk.py)."""
+FULL_DISKS_MAX = 2
+
+
+def judge_full_disk(state: TrialState, message: AllocationExited) -> AllocationExited:
+    """Return an exit, as a failure if the trial seems to fill one disk after the other.
+
+    The agent counts a full disk as the machine's fault, unless the files in the trial's own folder
+    fill the disk. A trial can also fill a disk elsewhere. After FULL_DISKS_MAX such losses among
+    the latest losses, the exit counts as a failure of the code.
+    """
+    if message.reason != "lost" or not message.message.startswith(FULL_DISK):
+        return message
+    earlier = sum(loss.cause.startswith(FULL_DISK) for loss in state.recent_losses)
+    return replace(message, reason="errored") if earlier >= FULL_DISKS_MAX else message
 
 
 def reconcile_after_yield(

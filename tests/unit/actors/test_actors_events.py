@@ -19,7 +19,7 @@ from control_plane.actors.event_routes import (
     matching_webhooks,
 )
 from control_plane.actors.events import TEXT_CHARACTERS_MAX, EventRow, decode_event
-from control_plane.actors.experiment.events import ALERTS_MAX, raise_log_event
+from control_plane.actors.experiment.events import ALERTS_MAX, EVENTS_OF_STEP_MAX, raise_log_event
 from control_plane.actors.messages.experiment import (
     CancelRequested,
     DeadlineNear,
@@ -264,6 +264,15 @@ def test_limit_of_a_metric_is_announced_once() -> None:
         actor.deliver(TrialValidationReported(0, 1.0, metric))
     # 0.4 is the first metric below 0.5, and 0.05 the first below 0.1.
     assert [event.condition["values"] for event in events(actor)] == [{"loss": 0.4}, {"loss": 0.05}]
+
+
+def test_many_limits_are_announced_over_several_validations() -> None:
+    limits = [replace(LOW, below=0.5 + number / 100) for number in range(20)]
+    actor = experiment(metric_route(*limits))
+    actor.deliver(TrialValidationReported(0, 1.0, 0.1))
+    assert len(events(actor)) == EVENTS_OF_STEP_MAX
+    actor.deliver(TrialValidationReported(0, 2.0, 0.2))
+    assert len(events(actor)) == 20
 
 
 def test_limit_of_another_metric_of_the_best_validation_is_announced() -> None:

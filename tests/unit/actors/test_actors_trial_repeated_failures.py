@@ -97,6 +97,16 @@ def test_checkpoint_in_between_is_progress() -> None:
     assert [failure.agent for failure in trial.actor.state.recent_failures] == ["b"]
 
 
+def test_trial_that_fills_disk_after_disk_fails() -> None:
+    trial = FailingTrial()
+    for number in range(3):
+        trial.start(f"agent-{number}")
+        text = f"the machine failed: the disk of /work-{number} is full"
+        trial.actor.deliver(AllocationExited(trial.epoch, "lost", 1, message=text))
+    state = trial.actor.state
+    assert (state.losses, state.restarts) == (2, 1)
+
+
 def test_number_of_stored_failures_is_bounded() -> None:
     trial = FailingTrial()
     for number in range(FAILURES_KEPT + 3):

@@ -9,7 +9,7 @@ from control_plane.access.principals import Role
 from control_plane.actors.events import EventRow, decode_event
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.table import Expect, Put
-from control_plane.usecases.webhooks import WEBHOOKS_MAX
+from control_plane.usecases.webhooks import USER_MAX, WEBHOOKS_MAX
 from control_plane.webhooks.deliverer import Deliverer
 from control_plane.webhooks.sender import HttpSender
 from detcloud.shared.masking import MASK
@@ -101,12 +101,26 @@ def test_repeated_creation_gets_the_same_secret(cluster: Cluster) -> None:
 
 def test_names_are_unique_and_webhooks_are_limited(cluster: Cluster) -> None:
     for number in range(WEBHOOKS_MAX):
-        assert create(cluster, name=f"hook-{number}").status == 201
-    assert create(cluster, name="more").code == "conflict"
-    assert ask(cluster, "DELETE", "/1").status == 200
+        assert create(cluster, Role.ADMIN, name=f"hook-{number}").status == 201
+    assert create(cluster, Role.ADMIN, name="more").code == "conflict"
+    assert ask(cluster, "DELETE", "/1", Role.ADMIN).status == 200
     assert create(cluster, name="hook-1").code == "conflict"
     # Ids are never used again.
     assert create(cluster, name="hook-0").json["id"] == WEBHOOKS_MAX + 1
+
+
+def test_user_has_a_limited_number_of_webhooks(cluster: Cluster) -> None:
+    for number in range(USER_MAX):
+        assert create(cluster, name=f"hook-{number}").status == 201
+    assert create(cluster, name="more").code == "conflict"
+    assert create(cluster, Role.ADMIN, name="of-admin").status == 201
+
+
+def test_filters_have_a_limited_size(cluster: Cluster) -> None:
+    trigger = {"type": "TASK_LOG", "pattern": "x" * 300}
+    answer = create(cluster, triggers=[trigger] * 20)
+    assert (answer.status, answer.code) == (422, "invalid")
+    assert "the limit is 4096" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize(

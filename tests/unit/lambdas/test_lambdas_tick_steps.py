@@ -194,7 +194,7 @@ def record_deliveries(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     calls: list[list[str]] = []
 
     class Recorder:
-        def deliver(self, partitions: list[str]) -> None:
+        def deliver(self, partitions: list[str], budget_ms: int) -> None:
             calls.append(list(partitions))
 
     monkeypatch.setattr(Cluster, "deliverer", Recorder())

@@ -14,7 +14,7 @@ from control_plane.actors.events import Event, decode_event, event_row, events_p
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
 from control_plane.webhooks.backoff import GIVEN_UP_MS, LAST_DELAY_MS, next_attempt_ms
-from control_plane.webhooks.deliverer import CLAIM_MS, Deliverer
+from control_plane.webhooks.deliverer import CLAIM_MS, LANES_MAX, Deliverer
 from control_plane.webhooks.event_writes import event_put
 from control_plane.webhooks.records import (
     DeliveryRecord,
@@ -133,6 +133,34 @@ def test_other_webhooks_and_subjects_do_not_wait() -> None:
     deliverer.deliver([PARTITION, events_partition("model#m")])
     assert [record.state for record in deliveries(table, 2)] == ["delivered"] * 3
     assert [record.state for record in deliveries(table, 1)] == ["waiting"]
+
+
+def test_receiver_that_fails_gets_one_attempt_in_a_call() -> None:
+    table, clock, sender = MemoryTable(), Clock(), ScriptedSender(REFUSED)
+    store_webhook(table, 1)
+    partitions = []
+    for number in range(30):
+        raise_test_event(table, 1, (1,), f"experiment#{number}")
+        partitions.append(events_partition(f"experiment#{number}"))
+    deliverer = Deliverer(table, clock, sender, "c")
+    deliverer.deliver(partitions)
+    # The lanes that run at the same time.
+    assert len(sender.requests) <= LANES_MAX
+    before = len(sender.requests)
+    deliverer.deliver(partitions)
+    # The other lanes are not forgotten.
+    assert len(sender.requests) > before
+
+
+def test_events_behind_two_failing_receivers_are_postponed() -> None:
+    table, clock, sender = MemoryTable(), Clock(), ScriptedSender(REFUSED)
+    for webhook in (1, 2):
+        store_webhook(table, webhook)
+    for number in (1, 2, 3):
+        raise_test_event(table, number, (1, 2))
+    Deliverer(table, clock, sender, "c").deliver([PARTITION])
+    due = [row.due_ms for row in table.query(PARTITION, " ", "\x7f").rows]
+    assert due == [NOW_MS + 10_000] * 3
 
 
 def test_event_fails_for_good_after_a_day() -> None:

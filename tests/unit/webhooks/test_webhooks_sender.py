@@ -64,6 +64,12 @@ def test_request_arrives_with_host_and_body() -> None:
     assert request.headers["content-type"] == "application/json"
 
 
+def test_accepted_event_is_delivered_although_the_answer_breaks_off() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+    with raw_server([head + b"x"]) as url:
+        assert send(url) == Outcome(True, 200)
+
+
 @pytest.mark.parametrize("status", [201, 204, 299])
 def test_other_successes_are_deliveries(status: int) -> None:
     with run_receiver(lambda number: status, b"") as receiver:

@@ -201,7 +201,7 @@ class Allocation:
         self._log_watch = LogWatch(self.directory, spec, self._agent_report, self._log_bytes_max)
         self.runs_once = (spec or {}).get("runs_once") is True
         self._limited = LimitedRun.of_spec(self.directory, spec, _now_ms())
-        self._hangs = HangMonitor.of_spec(self.directory, spec, _now_ms())
+        self._hangs = HangMonitor.of_spec(self.directory, spec, _monotonic_ms())
 
     @property
     def has_idle_timeout(self) -> bool:
@@ -386,7 +386,8 @@ class Allocation:
         if limited is not None and self.is_needed and limited.check(_now_ms()):
             self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
         if hangs is not None and "RUNNING" in self._states:
-            hangs.report_to(self._agent_report, _now_ms(), self._directives, self._runtime)
+            now_ms = _monotonic_ms()
+            hangs.report_to(self._agent_report, now_ms, self._directives, self._runtime)
         self._log_watch.search(ended=False)
 
     def _end(self, status: Status) -> None:
@@ -491,3 +492,7 @@ class Allocation:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -39,7 +39,7 @@ class HangMonitor:
             directory: the allocation's directory.
             timeout_ms: the shortest silence that counts as a hang.
             rank: the rank of the node.
-            now_ms: the present time, in epoch ms.
+            now_ms: the present time, in ms of a clock that nobody sets.
         """
         self._directory = directory
         self._rank = rank
@@ -82,7 +82,7 @@ class HangMonitor:
         """Yield lines for the cluster about hangs, and let the processes print stacks.
 
         Args:
-            now_ms: the present time, in epoch ms.
+            now_ms: the present time, in ms of the same clock.
             directives: the directives of the cluster.
             processes: returns the ids of the run's processes.
         """

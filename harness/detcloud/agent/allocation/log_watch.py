@@ -218,6 +218,8 @@ def _candidate_lines(policy: _Policy, text: bytes, lowered: bytes) -> Iterator[b
             following = _LINE_END.search(text, found)
             at = following.start() if following else len(text)
             yield text[start:at][:LINE_BYTES_MAX]
+            # A hit at the end of a line must not be found again.
+            at = max(at, found + 1)
 
 
 def _find_part(

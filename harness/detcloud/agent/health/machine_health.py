@@ -171,4 +171,8 @@ class MachineHealth:
             now = self._clock()
             if xids or is_asked or now >= due_at:
                 due_at = now + GPU_SECONDS
-                self.look_at_gpus()
+                try:
+                    self.look_at_gpus()
+                except Exception as error:
+                    # The thread must go on, because failed trials wait for it.
+                    self._log_line(f"the GPUs could not be looked at: {error!r}")

@@ -7,7 +7,7 @@ only reads lines that contain the part.
 from __future__ import annotations
 
 from itertools import product
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from detcloud.shared.line_patterns.character_sets import Ranges
 from detcloud.shared.line_patterns.syntax import (
@@ -19,6 +19,10 @@ from detcloud.shared.line_patterns.syntax import (
     Sequence,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LINE_ENDS = frozenset({10, 13})
 TEXTS_MAX: Final = 16
 """The most texts. The search for more texts is no longer fast."""
 WINDOW_MAX: Final = 16
@@ -85,10 +89,14 @@ def _leading_sets(node: Node) -> tuple[list[str], bool]:
 
 
 def _set_expression(ranges: Ranges) -> str:
-    """Return a set of ASCII characters as an expression of `re`. Return "" for other sets."""
+    """Return a set of ASCII characters as an expression of `re`, without ends of lines.
+
+    Return "" for other sets, and for a set of nothing but ends of lines.
+    """
     if not ranges or any(last > 127 for _, last in ranges):
         return ""
-    return "[" + "".join(f"\\x{first:02x}-\\x{last:02x}" for first, last in ranges) + "]"
+    kept = [f"\\x{first:02x}-\\x{last:02x}" for first, last in _without_line_ends(ranges)]
+    return f"[{''.join(kept)}]" if kept else ""
 
 
 def _required_of_sequence(parts: tuple[Node, ...]) -> Texts:
@@ -135,12 +143,28 @@ def _all_texts(node: Node) -> Texts:
 
 
 def _characters(ranges: Ranges) -> Texts:
-    """Return the characters of a set in lower case. Return the empty set if many or not ASCII."""
+    """Return the characters of a set in lower case, without ends of lines, which no line contains.
+
+    Return the empty set if the set has many characters, or characters that are not ASCII.
+    """
     size = sum(last - first + 1 for first, last in ranges)
     if size > TEXTS_MAX or any(last > 127 for _, last in ranges):
         return _NONE
     codes = (code for first, last in ranges for code in range(first, last + 1))
-    return frozenset(chr(code).lower() for code in codes)
+    return frozenset(chr(code).lower() for code in codes if code not in _LINE_ENDS)
+
+
+def _without_line_ends(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a set without the ends of lines."""
+    for first, last in ranges:
+        start = first
+        for end in sorted(_LINE_ENDS):
+            if start <= end <= last:
+                if start < end:
+                    yield start, end - 1
+                start = end + 1
+        if start <= last:
+            yield start, last
 
 
 def _without_empty(texts: Texts) -> Texts:

@@ -84,6 +84,15 @@ def test_last_line_is_matched_at_the_end(directory: AllocationDirectory) -> None
     assert one.lines() == [("CUDA OOM", "CUDA out of memory")]
 
 
+@pytest.mark.parametrize("pattern", [r"\sError", r"(^|\s)Error", r"\s\d+%", r"\nError", r"[\r\n]x"])
+def test_pattern_with_an_end_of_line_ends(directory: AllocationDirectory, pattern: str) -> None:
+    one = WatchedLog(directory, {"name": "any", "pattern": pattern})
+    one.write(b"a\nError b\n5%\nx\n")
+    assert one.watch.search(ended=False)
+    matches = [] if pattern != r"(^|\s)Error" else [("any", "Error b")]
+    assert one.lines() == matches
+
+
 def test_carriage_return_separates_lines(directory: AllocationDirectory) -> None:
     one = WatchedLog(directory, {"name": "bar", "pattern": "^2 errors$"})
     one.write(b"1 error\r2 errors\r3 errors")
