@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.rows.webhook_rows import EVENT
-from control_plane.webhooks.deliverer import BUDGET_MS
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
@@ -18,6 +17,8 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 WAKE_BUDGET_MS = 3_000
 """The time after which a call for new rows begins no further request of a webhook, in ms."""
+TICK_BUDGET_MS = 20_000
+"""The time after which a tick begins no further request of a webhook, in ms."""
 # An audit runs less often than the recovery of mail, because it reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_ALARMS = 5
@@ -177,7 +178,7 @@ class TickSteps:
         """
         return self._cluster.provisioner.reconciler.reconcile_pools()
 
-    def _deliver_events(self, partitions: Sequence[str], budget_ms: int = BUDGET_MS) -> None:
+    def _deliver_events(self, partitions: Sequence[str], budget_ms: int = TICK_BUDGET_MS) -> None:
         """Deliver the due events in the partitions to the receivers of webhooks.
 
         No attempt begins after `budget_ms`.
