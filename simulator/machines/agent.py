@@ -133,7 +133,7 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             process.give_notice(notice)
 
     def break_device(self, slot: int | None, duration_ms: int) -> None:
-        """Break a slot, or the whole machine if `slot` is None, for a while.
+        """Break a slot for a while, or the whole machine without a slot.
 
         The processes on a broken slot end as lost. The processes on a machine with a full disk go
         on. The agent reports the fault and its end.
@@ -156,7 +156,7 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
 
     @property
     def present_faults(self) -> tuple[tuple[int | None, str], ...]:
-        """The present faults of the machine, as the agent reports them."""
+        """The faults that the agent reports for the machine."""
         return tuple(
             (slot, "the disk is full" if slot is None else "the device is broken")
             for slot in sorted(self._faults, key=lambda slot: -1 if slot is None else slot)

@@ -47,7 +47,7 @@ def apply_hang_message(
 
 
 def hang_text(hang: Hang) -> str:
-    """Return a sentence for users about a hang, with the ranks that differ from the others."""
+    """Return a sentence for users about a hang, with the ranks that differ from most ranks."""
     minutes = hang.silent_ms / 60_000
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{hang.silent_ms / 1000:.0f} s"
     places = places_text(hang.places)

@@ -31,7 +31,7 @@ FULL_DISKS_MAX = 2
 
 
 def judge_full_disk(state: TrialState, message: AllocationExited) -> AllocationExited:
-    """Return an exit, as a failure if the trial seems to fill one disk after the other.
+    """Return an exit, as a failure if the trial seems to fill the disks of several machines.
 
     The agent counts a full disk as the machine's fault, unless the files in the trial's own folder
     fill the disk. A trial can also fill a disk elsewhere. After FULL_DISKS_MAX such losses among
