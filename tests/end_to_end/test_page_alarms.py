@@ -57,7 +57,8 @@ def test_banner_leads_to_the_alarms_and_the_runbook_by_keyboard(browser: Browser
     link.focus()
     browser.window.keyboard.press("Enter")
     browser.see("Alarms")
-    rows = [row.split("\t") for row in browser.table_rows("alarms")]
+    shown = wait_until(lambda: browser.table_rows("alarms"))
+    rows = [row.split("\t") for row in shown]
     # Raised alarms come first, and each alarm of the cluster has a row.
     assert rows[0][:3] == ["queue-wait", "raised", "default"]
     assert re.fullmatch(r"\d+ (s|min|h).*", rows[0][4])

@@ -22,6 +22,7 @@ from tests.thinning import every
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
+from tests.unit.api.test_api_owners import WEBHOOK
 
 CANARY = "canary-file-6d1b"
 UUID = "0000000a-0000-4000-8000-000000000001"
@@ -79,7 +80,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 @pytest.fixture
 def full(cluster: Cluster, tmp_path: Path) -> Cluster:
-    """Return a cluster with two experiments with data, a model, and an unrelated file."""
+    """Return a cluster with two experiments with data, a model, a webhook and an unrelated file."""
     for n in range(6):
         (tmp_path / Path(*["x"] * n)).mkdir(exist_ok=True)
     (tmp_path / "canary").write_text(CANARY)
@@ -92,6 +93,7 @@ def full(cluster: Cluster, tmp_path: Path) -> Cluster:
         agent.report(allocation, *[metrics(n, "a#~/..", loss=1.0) for n in range(1, 4)])
         agent.log(allocation, 0, "a line\n" * 10)
     assert cluster.post("/models", {"name": "1"}).status == 201
+    assert cluster.post("/webhooks", WEBHOOK).status == 201
     return cluster
 
 
