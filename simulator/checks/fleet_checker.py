@@ -9,6 +9,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from control_plane.actors import addresses
+from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import InstanceRow, InstanceState
@@ -114,6 +116,7 @@ class FleetChecker:
         self._clock = clock
         self._start_ms = start_ms
         self._pools: dict[str, _PoolHistory] = {}
+        self._faulty: set[str] = set()
         checker.on_commit = self._apply_commit
 
     def add_pool(self, pool: str, limits: FleetLimits) -> None:
@@ -149,6 +152,8 @@ class FleetChecker:
             kind, _, name = put.key.partition.partition("#")
             if kind == "trial" and put.key.sort == HEAD:
                 self._record_request(self._checker.actor_state(put.key.partition))
+            elif kind == "agent" and put.key.sort == HEAD:
+                self._record_faults(self._checker.actor_state(put.key.partition))
             elif name not in self._pools:
                 continue
             elif kind == "pool" and put.key.sort == HEAD:
@@ -192,6 +197,19 @@ class FleetChecker:
             count = history.limits.instances_for(trial.settings.slots)
             history.requests[f"{trial.trial_id}.{trial.epoch}"] = self._clock.now_ms, count
 
+    def _record_faults(self, agent: AgentState | None) -> None:
+        """Count the first fault of an agent as a loss, because the pool may replace the instance.
+
+        Do nothing for an agent of a pool without checks.
+        """
+        if agent is None or agent.pool not in self._pools:
+            return
+        if not agent.faults:
+            self._faulty.discard(agent.agent)
+        elif agent.agent not in self._faulty:
+            self._faulty.add(agent.agent)
+            self._pools[agent.pool].losses.append(self._clock.now_ms)
+
     def _record_row(self, history: _PoolHistory, row: InstanceRow) -> bool:
         """Record an instance's row, and the launch or the loss that the row reports.
 
@@ -219,10 +237,11 @@ class FleetChecker:
         """Check that waiting requests do not need a drained instance.
 
         Requests that have waited for less than SEEN_MS do not count. The check is skipped if an
-        overdue request needs the room that the instance uses. Raises InvariantBroken.
+        overdue request needs the room that the instance uses, and for an instance with a faulty
+        device. Raises InvariantBroken.
         """
         size = row.offering.slots
-        if self._is_in_the_way(row):
+        if self._is_in_the_way(row) or self._is_faulty(row):
             return
         like = [
             instance
@@ -241,6 +260,13 @@ class FleetChecker:
                 f"{needed} idle instances of {size} slots are needed by waiting requests, and"
                 f" {idle} are left: {row} is drained"
             )
+
+    def _is_faulty(self, row: InstanceRow) -> bool:
+        """Return whether the agent of an instance reports faults, so that requests cannot wait for
+        the instance.
+        """
+        agent = self._checker.actor_state(addresses.agent(row.id))
+        return agent is not None and bool(agent.faults)
 
     def _is_in_the_way(self, row: InstanceRow) -> bool:
         """Return whether an overdue request needs the room that this instance uses.
