@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from control_plane.rows.webhook_rows import EVENT
 from control_plane.state.table import Key, TableError
 from control_plane.webhooks.deliverer import Deliverer
+from local_cluster.background_thread import BackgroundThread
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ WORKERS = 8
 """The most subjects whose events are delivered at the same time."""
 
 
-class DeliveryThread:
+class DeliveryThread(BackgroundThread):
     """A thread that delivers events to the receivers of webhooks, from `start` to `stop`.
 
     The thread delivers the events of a subject after a commit with an event, and when the tick
@@ -29,26 +30,10 @@ class DeliveryThread:
     """
 
     def __init__(self, deliverer: Deliverer) -> None:
+        super().__init__("webhooks", STOP_SECONDS_MAX)
         self._deliverer = deliverer
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
-        self._woken = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread. A thread starts only once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread after the attempts that have begun, and wait at most STOP_SECONDS_MAX.
-
-        Return also if the thread still runs then. Do not wait if the thread was not started.
-        """
-        self._stopped.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=STOP_SECONDS_MAX)
 
     def wake_on_row(self, key: Key) -> None:
         """Wake the thread if a row with this key is an event. Otherwise do nothing.

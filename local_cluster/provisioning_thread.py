@@ -4,20 +4,21 @@ In a separate thread, slow launches do not delay leases and mail.
 """
 
 import logging
-import threading
 
 from control_plane.state.table import TableError
 from lambdas.builder import Provisioner
+from local_cluster.background_thread import BackgroundThread
 from provisioner.orphan_cleanup import ORPHAN_CLEANUP_PERIOD_MS
 from provisioner.pools import PoolsFailed
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+STOP_SECONDS_MAX = 5.0
 LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 
 
-class ProvisioningThread:
+class ProvisioningThread(BackgroundThread):
     """A thread that runs the provisioner every second and the orphan cleanup every minute.
 
     The provisioner launches and terminates instances by demand, and skips a pool whose last pass is
@@ -31,24 +32,10 @@ class ProvisioningThread:
         looks_per_cleanup: int = LOOKS_PER_CLEANUP,
     ) -> None:
         """Create a thread. `look_seconds` and `looks_per_cleanup` replace a second and a minute."""
+        super().__init__("provisioning", STOP_SECONDS_MAX)
         self._provisioner = provisioner
         self._look_seconds = look_seconds
         self._looks_per_cleanup = looks_per_cleanup
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="provisioning", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread. A thread starts only once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread after the current pass over a pool, and wait at most 5 s for the end.
-
-        Return also if the thread still runs then. Do not wait if the thread was not started.
-        """
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def _run(self) -> None:
         """Call `_provision` every `look_seconds` until the thread is stopped. Log each error."""

@@ -1,7 +1,6 @@
 """The tick thread of an embedded cluster: periodic maintenance and the deletion of checkpoints."""
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from control_plane.checkpoint_gc.collector import Collector
@@ -9,11 +8,13 @@ from control_plane.engine.engine import Engine
 from control_plane.services import Services
 from control_plane.state.table import TableError
 from lambdas.maintenance import Maintenance
+from local_cluster.background_thread import BackgroundThread
 from provisioner.pools import PoolsFailed
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+STOP_SECONDS_MAX = 5.0
 # A pass over the leases commits a row. Leases last 30 s, so a lost agent may be found a few seconds
 # later.
 TICKS_PER_LEASE_PASS = 5
@@ -29,7 +30,7 @@ TICKS_PER_EXPORT = 10
 REDRIVE_BUDGET_MS = 3_000
 
 
-class TickThread:
+class TickThread(BackgroundThread):
     """A thread that runs the periodic maintenance, from `start` to `stop`.
 
     - Each second: retry mail and timers that are due, run due schedules, and delete data that the
@@ -63,27 +64,13 @@ class TickThread:
         deliver_events: Callable[[Sequence[str]], None] = lambda partitions: None,
         find_services: Callable[[], Services] | None = None,
     ) -> None:
+        super().__init__("ticker", STOP_SECONDS_MAX)
         self._deliver_events = deliver_events
         self._export_telemetry = export_telemetry
         self._check_alarms = check_alarms
         self._advance_mark = advance_mark
         self._maintenance = Maintenance(engine, find_services=find_services)
         self._collector = collector
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread. A thread starts only once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread after the current tick, and wait at most 5 s for the end.
-
-        Return also if the thread still runs then. Do not wait if the thread was not started.
-        """
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=TICK_SECONDS * 5)
 
     def _run(self) -> None:
         """Run a tick every TICK_SECONDS until the thread is stopped. Log each error."""
