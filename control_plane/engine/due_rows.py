@@ -218,7 +218,7 @@ class _Redrive:
             if not self.has_time():
                 return False
             if _is_schedule(address) and self._engine.seconds() >= self._schedules_until:
-                # The time stays due, and the next pass comes to it.
+                # The time stays due, and the next pass runs the schedule.
                 continue
             self._run_actor(address, mail)
         return bool(new_mail)

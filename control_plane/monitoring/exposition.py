@@ -33,7 +33,7 @@ def render_metrics(samples: Iterable[Sample], accept: str) -> Exposition:
     for sample in samples:
         by_family[sample.family].append(sample)
     collected = _SampleCollector(by_family)
-    # The library's own choice answers with parameters of the request, and fails for some of them.
+    # The choice of the library copies parameters of the request, and fails for some parameters.
     if any(part.partition(";")[0].strip() == _OPENMETRICS for part in accept.split(",")):
         content = openmetrics.generate_latest(collected)  # type: ignore[no-untyped-call]
         return Exposition(content, openmetrics.CONTENT_TYPE_LATEST)

@@ -30,7 +30,7 @@ def run_cell(window: Any, url: str, code: str, output: str) -> None:
     shown = window.locator(".jp-OutputArea-output").locator(output).first
 
     def run() -> bool:
-        # JupyterLab ignores the keys until the kernel is connected, and shows no sign of this.
+        # JupyterLab ignores the keys until the kernel is connected, without a message.
         cell.click()
         window.keyboard.press("Shift+Enter")
         window.wait_for_timeout(ANSWER_MS)

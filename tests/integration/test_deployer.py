@@ -91,7 +91,7 @@ def test_deployer_policy_is_sufficient_for_a_stack_with_company_rules(
         "detcloud:kmsKey": key,
         "detcloud:hostedZone": zone["HostedZone"]["Id"].rpartition("/")[2],
     }
-    # The emulator has no ARNs of dashboards, so that no policy can allow one by name.
+    # The emulator has no ARNs of dashboards, so that no policy can allow a dashboard by name.
     config = {**team_config(tmp_path), **COMPANY, **named, "detcloud:dashboard": "false"}
     texts = {name.partition(":")[2]: text for name, text in config.items()}
     ann = deployer(account, "ann", parse_settings("vision", texts))

@@ -170,7 +170,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
     """
     epoch = 1 if state is None else state.epoch + 1
     availability = OPEN if state is None else state.availability
-    # An older version of the agent reports no faults, and so would never end one.
+    # An older version of the agent reports no faults, and would never end a fault.
     is_same_version = state is not None and state.version == message.version
     faults = state.faults if state is not None and is_same_version else ()
     context.reply = epoch

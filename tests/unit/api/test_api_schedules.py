@@ -128,7 +128,7 @@ def test_paused_schedules_leave_the_due_index(cluster: Cluster) -> None:
         paused = cluster.post("/schedules/1/pause", None)
         assert (paused.status, paused.json["paused"], paused.json["next_ms"]) == (200, True, None)
     assert table.get(time_key(1)) is None
-    # Two days later, the next time is still the first one from now.
+    # Two days later, the next time is still the first time from now.
     cluster.clock.ms += 48 * 3_600_000
     active = cluster.post("/schedules/1/activate", None).json
     assert (active["paused"], active["next_ms"]) == (False, NEXT_MS + 48 * 3_600_000)

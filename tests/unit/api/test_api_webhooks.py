@@ -300,7 +300,7 @@ def test_new_model_version_is_announced(cluster: Cluster) -> None:
         (1, "model m has version 1"),
         (2, "model m has version 2"),
     ]
-    # A model has no workspace, so that a webhook of a workspace does not announce it.
+    # A model has no workspace, so that a webhook of a workspace announces no model.
     assert [list(event.pending) for event in found] == [[1], [1]]
 
 
