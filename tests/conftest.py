@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.emulators.fake_gcs import FakeGcs
     from tests.emulators.firestore import Firestore
     from tests.emulators.ministack import Ministack
+    from tests.emulators.postgresql import Postgresql
     from tests.emulators.seaweedfs import SeaweedFs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,6 +192,16 @@ def firestore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firestore]:
 
     with firestore(tmp_path_factory.mktemp("firestore")) as databases:
         yield databases
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgresql]:
+    """Yield a server of PostgreSQL for all tests of a process; every test creates a schema."""
+    require("psycopg")
+    from tests.emulators.postgresql import postgresql
+
+    with postgresql(tmp_path_factory.mktemp("postgresql") / "server.log") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,11 @@
 
 import multiprocessing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +15,7 @@ import urllib3
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.gcp.state_table import FirestoreTable
+from control_plane.postgres.state_table import PostgresTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Put, StateTable
@@ -31,9 +33,11 @@ from tests.conformance.state_table import (
 from tests.emulators.firestore import Firestore
 from tests.emulators.firestore_checks import CheckRefusingPool
 from tests.emulators.ministack import Ministack
+from tests.emulators.postgresql import Postgresql
 from tests.patience import PROCESS_SECONDS_MAX
 
 PROCESSES = 2
+OpenTable = Callable[[], SqliteTable | PostgresTable]
 
 
 class TestSqliteTable(StateTableContract):
@@ -52,14 +56,7 @@ class TestSqliteTable(StateTableContract):
 
     def test_processes_and_threads_count_exactly(self, table: StateTable, tmp_path: Path) -> None:
         table.commit([Put(KEY, 1, b"0", Expect.ABSENT)])
-        spawn = multiprocessing.get_context("spawn")
-        path = str(tmp_path / "table.db")
-        processes = [spawn.Process(target=_count, args=(path,)) for _ in range(PROCESSES)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(PROCESS_SECONDS_MAX)
-            assert process.exitcode == 0
+        _count_in_processes(partial(SqliteTable, tmp_path / "table.db", synchronous="NORMAL"))
         row = table.get(KEY)
         assert row is not None
         # 2 processes x 8 threads x 10 increments, from revision 1.
@@ -110,6 +107,29 @@ class TestMemoryTableSnapshot(TestMemoryTable):
         return copy
 
 
+class TestPostgresTable(StateTableContract):
+    """A table of PostgreSQL; each test has a separate schema."""
+
+    @pytest.fixture
+    def reopen(self, postgres: Postgresql) -> Iterator[Reopen]:
+        url = postgres.new_schema()
+        with ExitStack() as opened:
+            yield lambda: opened.enter_context(closing(PostgresTable(url, connections_max=4)))
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return reopen()
+
+    def test_processes_and_threads_count_exactly(self, postgres: Postgresql) -> None:
+        url = postgres.new_schema()
+        with closing(PostgresTable(url)) as table:
+            table.commit([Put(KEY, 1, b"0", Expect.ABSENT)])
+            _count_in_processes(partial(PostgresTable, url))
+            row = table.get(KEY)
+        assert row is not None
+        assert (row.revision, row.body) == (161, b"160")
+
+
 class TestDynamoTable(StateTableContract):
     """A table of DynamoDB; each test has a separate table."""
 
@@ -152,10 +172,18 @@ class TestFirestoreTableWithoutCheckWrites(StateTableContract):
         return reopen()
 
 
-def _count(path: str) -> None:
+def _count_in_processes(open_table: OpenTable) -> None:
+    """Let processes with several threads increment the counter of KEY."""
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_count, args=(open_table,)) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PROCESS_SECONDS_MAX)
+        assert process.exitcode == 0
+
+
+def _count(open_table: OpenTable) -> None:
     with ExitStack() as opened, ThreadPoolExecutor(THREADS) as threads:
-        tables = [
-            opened.enter_context(closing(SqliteTable(path, synchronous="NORMAL")))
-            for _ in range(THREADS)
-        ]
+        tables = [opened.enter_context(closing(open_table())) for _ in range(THREADS)]
         list(threads.map(increment, tables, [INCREMENTS] * THREADS))

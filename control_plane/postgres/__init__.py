@@ -1,0 +1,1 @@
+"""State on PostgreSQL, for servers on machines of one's own."""
