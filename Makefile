@@ -22,7 +22,7 @@ PAGE := $(VENV)/.stamp-page
 DOCS := $(VENV)/.stamp-docs
 PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o -type f -not -name '*.pyc' -print)
 CORE_EXTRAS := server,torch,examples,dev
-EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,telemetry,docs,test
+EXTRAS := $(CORE_EXTRAS),postgres,optuna,aws,gcp,gcs,azure,functions,infra,telemetry,docs,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
 DEPLOYED := tests/end_to_end/aws tests/integration tests/hostile
 USED := tests/end_to_end

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from control_plane.engine.engine import COMMAND_BUDGET_MS
 from control_plane.engine.engine_timing import EngineTiming
+from control_plane.local.state_places import FILE
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Write, check_limits
@@ -70,7 +71,7 @@ class _FillingAdapters(LocalAdapters):
 
     @cached_property
     def state_table(self) -> SqliteTable:
-        return FillingTable(self._home.state)
+        return FillingTable(self._home.folder / FILE)
 
     @property
     def timing(self) -> EngineTiming:

@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from control_plane.local.state_places import StatePlace, find_state_place
 from control_plane.rows.registry import find_row_type
 from control_plane.state.row_ranges import read_rows
-from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, StoredRow, read_stored_rows
 from lambdas.readable_rows import decode_body, mask_body
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = (
             rows_in_cloud(options.cloud, options.table, options.partition)
             if options.table
-            else rows_in_file(options.file, options.partition)
+            else rows_at(find_state_place(options.home), options.partition)
         )
     except (OSError, TableError) as error:
         print(error, file=sys.stderr)
@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def rows_in_file(path: Path, partition: str) -> list[dict[str, Any]]:
+def rows_at(place: StatePlace, partition: str) -> list[dict[str, Any]]:
     """Return the rows of a partition in an embedded cluster's state table, as JSON values.
 
     The cluster may be running. Return [] for an empty partition. Raises FileNotFoundError if the
-    file does not exist, and TableError if it cannot be read as a state table.
+    place has no state, and TableError if it cannot be read as a state table.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"no state table exists at {path}")
-    with closing(SqliteTable(path)) as table:
+    if not place.exists():
+        raise FileNotFoundError(f"no state table exists at {place.name}")
+    with closing(place.open()) as table:
         return [
             _row_fields(partition, StoredRow(row.key.sort, row.revision, row.due_ms, row.body))
             for row in read_rows(table, partition, FIRST, LAST)
@@ -101,14 +101,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     Invalid options end the process with status 2.
 
-    The options are `partition`, `cloud`, `with_secrets`, and either `table` or `file`. The other of
+    The options are `partition`, `cloud`, `with_secrets`, and either `table` or `home`. The other of
     these two is None.
     """
     parser = argparse.ArgumentParser(prog="python -m lambdas.dump", description=__doc__)
     parser.add_argument("partition", help="the partition, such as experiment#1 or pools")
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--table", help="a deployed cluster's table")
-    place.add_argument("--file", type=Path, help="an embedded cluster's state table")
+    place.add_argument("--home", type=Path, help="an embedded cluster's data folder")
     parser.add_argument(
         "--cloud", choices=CLOUDS, default=DEFAULT_CLOUD, help="the cloud of --table"
     )

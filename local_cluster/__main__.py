@@ -10,6 +10,10 @@ from control_plane.errors import RequestError
 from control_plane.state.table import TableError
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
+from local_cluster.state_move import choose_state
+
+STATE_VARIABLE = "DETCLOUD_STATE"
+"""The variable with the place of the state, as `choose_state` reads it."""
 
 
 def main() -> int:
@@ -22,10 +26,15 @@ def main() -> int:
     """
     options = _options()
     os.umask(0o077)
+    # Trials, which inherit the environment, must not get a password.
+    state = os.environ.pop(STATE_VARIABLE, None)
     try:
         home = HomeFolder(options.home)
         with home.claim():
-            serve(home, options.slots, options.port, options.config)
+            if state is not None:
+                _choose_state(home, state)
+            with home.state.claim():
+                serve(home, options.slots, options.port, options.config)
     except (HomeInvalid, HomeInUse) as error:
         return _print_error(str(error))
     except OSError as error:
@@ -38,8 +47,29 @@ def main() -> int:
     except RequestError as error:
         return _print_error(f"{options.config} cannot be applied: {error.message}")
     except TableError as error:
-        return _print_error(f"the state table {home.state} cannot be used: {error}")
+        return _print_error(f"the state table {_state_name(home)} cannot be used: {error}")
     return 0
+
+
+def _choose_state(home: HomeFolder, choice: str) -> None:
+    """Let the state be at another place, and print to stderr that a state was moved.
+
+    Raises HomeInvalid if the place cannot be used, and OSError.
+    """
+    try:
+        is_moved = choose_state(home, choice)
+    except TableError as error:
+        raise HomeInvalid(f"--state cannot be used: {error}") from error
+    if is_moved:
+        print(f"the state was moved to {home.state.name}", file=sys.stderr)
+
+
+def _state_name(home: HomeFolder) -> str:
+    """Return the name of the place of the state for messages."""
+    try:
+        return home.state.name
+    except TableError:
+        return str(home.folder)
 
 
 def _print_error(why: str) -> int:

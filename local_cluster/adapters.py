@@ -9,10 +9,10 @@ from functools import cached_property
 from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.local.state_places import OpenTable
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.rows import cluster_rows
-from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.adapters import Adapters
 from local_cluster.home import HomeFolder
@@ -58,9 +58,9 @@ class LocalAdapters(Adapters):
         return self._relay
 
     @cached_property
-    def state_table(self) -> SqliteTable:
-        """The state table in `state.db`, created on first use. Raises TableError."""
-        return SqliteTable(self._home.state)
+    def state_table(self) -> OpenTable:
+        """The state table of the data folder, created on first use. Raises TableError."""
+        return self._home.state.open()
 
     @cached_property
     def long_polls(self) -> LongPollRegistry:

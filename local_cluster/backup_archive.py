@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from control_plane.state.sqlite import copy_table_file
+from control_plane.state.sqlite import check_table_file
 from detcloud.shared.version import __version__
 from local_cluster.home import HomeFolder
 
@@ -97,7 +97,7 @@ def write_backup(
     """
     if archive.exists():
         raise FileExistsError(f"{archive} exists already; give another name")
-    if not home.state.is_file():
+    if not home.state.exists():
         raise FileNotFoundError(
             f"no cluster ever ran in {home.folder}: there is nothing to back up"
         )
@@ -115,7 +115,8 @@ def write_backup(
             for folder in folders:
                 writer.add_folder(folder)
             state = Path(scratch) / STATE
-            copy_table_file(home.state, state)
+            home.state.copy_to(state)
+            check_table_file(state)
             description = describe(state)
             for folder in folders:
                 writer.add_folder(folder)
@@ -268,7 +269,7 @@ class _ArchiveWriter:
 
 def _folder_bytes(home: HomeFolder, folders: tuple[str, ...]) -> int:
     """Return the approximate size of a backup in bytes. Deleted files count as 0."""
-    total = home.state.stat().st_size
+    total = home.state.size_bytes()
     for folder in folders:
         for path in _files_below(home.folder / folder):
             total += path.lstat().st_size if path.exists() else 0

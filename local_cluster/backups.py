@@ -78,7 +78,7 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
     `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
     server runs, BackupInvalid for a damaged or foreign archive, TableError and OSError.
     """
-    with home.claim():
+    with home.claim(), home.state.claim():
         report = restore_backup(home, Path(options.archive), _ProgressLines())
     return {
         "taken_ms": report.backup.taken_ms,
@@ -87,6 +87,16 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
         "next_ids": dict(report.restart.next_ids),
         "kept": None if report.kept is None else str(report.kept),
     }
+
+
+def _delete_state(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
+    """Delete the state of a stopped cluster, also from a database; return an empty report.
+
+    Raises HomeInUse if a server runs, TableError and OSError.
+    """
+    with home.claim(), home.state.claim():
+        home.state.delete()
+    return {}
 
 
 class _ProgressLines:
@@ -117,6 +127,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     backup = commands.add_parser("backup", help="write a backup, also while the cluster runs")
     backup.add_argument("--checkpoints", action="store_true", help="with the trials' checkpoints")
     backup.set_defaults(handler=_make_backup)
+    delete = commands.add_parser("delete-state", help="delete the state; no server may run")
+    delete.set_defaults(handler=_delete_state)
     restore = commands.add_parser("restore", help="restore a backup; no server may run")
     restore.set_defaults(handler=_restore)
     for command in (backup, restore):

@@ -19,11 +19,11 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.leases import mark_ended_agent
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
+from control_plane.local.state_places import OpenTable
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.pool import load_settings, pool_names
 from control_plane.restoration.restart import begin_incarnation
 from control_plane.services import Services
-from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Key
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
@@ -48,7 +48,7 @@ class EmbeddedCluster:
     adapters: LocalAdapters
     app: FastAPI
     """The API."""
-    table: SqliteTable
+    table: OpenTable
     """The state table."""
     suggestion_thread: SuggestionThread
     """The thread for suggestions, not started yet."""
@@ -137,14 +137,14 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
     if mark.is_older_copy():
         report = begin_incarnation(engine)
         log.warning(
-            "state.db is an older copy of this cluster's state: its trials restart "
+            "the state is an older copy of this cluster's state: its trials restart "
             "from their latest checkpoints, and the next ids are %s (`detcloud restore` "
             "skips none)",
             dict(report.next_ids),
         )
     elif mark.is_other_cluster():
         begin_incarnation(engine, {})
-        log.warning("state.db belongs to another cluster than before: its trials restart")
+        log.warning("the state belongs to another cluster than before: its trials restart")
     mark.advance()
 
 

@@ -7,6 +7,7 @@
     token         the user's token
     agent.token   the token of the machine's own agent
     signing.key   the key of signed URLs
+    state.json    the URL of the database with the state, if the state is not in state.db
     state.db, objects/, checkpoints/, agent/
 
 After a crash, the next server uses the remaining files.
@@ -19,6 +20,7 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from control_plane.local.state_places import StatePlace, find_state_place, read_state_url
 from detcloud.shared.tokens import mint_token
 
 # The form of secrets, also of secrets that a user writes. A shorter secret could be guessed.
@@ -46,9 +48,23 @@ class HomeFolder:
         self.folder.chmod(0o700)
 
     @property
-    def state(self) -> Path:
-        """The path of the state table."""
-        return self.folder / "state.db"
+    def state(self) -> StatePlace:
+        """The place of the state table. Raises Unavailable if its record is invalid."""
+        return find_state_place(self.folder)
+
+    def state_url(self) -> str | None:
+        """Return the URL of the database with the state. None if the state is in `state.db`.
+
+        Raises Unavailable if the record is damaged.
+        """
+        return read_state_url(self.folder)
+
+    def set_state_url(self, url: str | None) -> None:
+        """Record that the state is in the database at `url`, or in `state.db`. Raises OSError."""
+        if url is None:
+            self.remove_record("state")
+        else:
+            self.write_record("state", {"url": url})
 
     @property
     def objects(self) -> Path:

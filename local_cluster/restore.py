@@ -6,8 +6,6 @@ because no state names them. The mark's file is written after the rename, so tha
 the former state as an older copy.
 """
 
-import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from control_plane.engine.engine import Engine
 from control_plane.restoration.restart import RestartReport, begin_incarnation, read_next_ids
-from control_plane.state.sqlite import SqliteTable, check_table_file, copy_table_file
+from control_plane.state.sqlite import SqliteTable, check_table_file
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
 from local_cluster.adapters import read_cluster_id
@@ -35,8 +33,6 @@ from local_cluster.backup_archive import (
 )
 from local_cluster.home import HomeFolder
 from local_cluster.state_mark import StateMark
-
-_LOG_SUFFIXES = ("-wal", "-shm")
 
 
 @dataclass(frozen=True)
@@ -87,10 +83,7 @@ def restore_backup(
         check_table_file(staged)
         restart, write_mark = _restart(home, staged)
         kept = _keep_state(home)
-        for suffix in _LOG_SUFFIXES:
-            Path(f"{home.state}{suffix}").unlink(missing_ok=True)
-        _sync_file(staged)
-        staged.replace(home.state)
+        home.state.replace_by(staged)
     # Without the file, the next server accepts the state and writes the file.
     with suppress(OSError):
         write_mark()
@@ -144,10 +137,10 @@ def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:
 
     Return None if the former state is missing, unreadable or another cluster's.
     """
-    if not home.state.is_file():
+    if not home.state.exists():
         return None
     try:
-        with closing(SqliteTable(home.state)) as table:
+        with closing(home.state.open()) as table:
             return read_next_ids(table) if read_cluster_id(table) == cluster_id else None
     except (TableError, OSError, ValueError):
         return None
@@ -163,15 +156,8 @@ def _keep_state(home: HomeFolder) -> Path | None:
         return None
     when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     kept = home.folder / f"state-before-restore-{when}.db"
-    try:
-        copy_table_file(home.state, kept)
-    except TableError:
-        shutil.copyfile(home.state, kept)
+    # A damaged file is kept as it is.
+    with suppress(TableError):
+        home.state.copy_to(kept)
     kept.chmod(0o600)
     return kept
-
-
-def _sync_file(path: Path) -> None:
-    """Wait until the content of a file is on the disk. Raises OSError."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -1,1 +1,1 @@
-"""State on PostgreSQL, for servers on machines of one's own."""
+"""State on PostgreSQL, for servers on own machines."""

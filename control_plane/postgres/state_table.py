@@ -1,16 +1,17 @@
-"""A StateTable on PostgreSQL 15 or later, for several servers without a leader.
+"""A StateTable on PostgreSQL 15 or later.
 
 A commit locks the names of its rows by advisory locks of its transaction, in the order of their
 numbers. Commits that name a common row therefore run one after the other, and no deadlock is
-possible. A lock on the stored row would not be enough: a condition may require that a row is
-missing. The second statement of a commit reads the revisions under these locks. The conditions are
-compared in this process.
+possible. A lock on the stored row would not be enough, because a condition may require that a row
+is missing. The second statement of a commit reads the revisions under these locks. This process
+compares the conditions.
 
 Reads are single statements outside of transactions. PostgreSQL runs each statement on a snapshot.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, LiteralString, TypeVar
 
@@ -54,9 +55,9 @@ _Result = TypeVar("_Result")
 # Lost connections, ended waits, full disks, and servers that have become read-only.
 _FAILURES = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 
-# Keys are bytes: text of PostgreSQL has no NUL, and is sorted as its database was set up. The
-# digest of the partition is in the primary key, because two long names exceed an entry of an index.
-# Bodies are stored as they are, since most of them are compressed already.
+# Keys are bytes, because PostgreSQL's text cannot contain NUL and has an order that depends on the
+# database. The primary key has a digest of the partition, because two long names exceed an index
+# entry. PostgreSQL must not compress bodies, since most bodies are compressed already.
 _SCHEMA = """
 create table detcloud_rows(
   partition_digest bytea not null, sort bytea not null, partition bytea not null,
@@ -67,7 +68,7 @@ alter table detcloud_rows alter column body set storage external;
 create index detcloud_rows_due on detcloud_rows(shard, due_ms) where due_ms is not null;
 """
 _FIELDS = "partition, sort, revision, body, due_ms, shard"
-# A lateral join reads the index once for each key, whatever the statistics of the table say.
+# A lateral join reads the index once for each key, also without statistics of the table.
 _GET = f"""
 select {_FIELDS} from unnest(%s::bytea[], %s::bytea[]) as wanted(digest, name)
 cross join lateral (
@@ -105,6 +106,10 @@ on conflict (partition_digest, sort) do update set
   revision = excluded.revision, body = excluded.body, due_ms = excluded.due_ms,
   shard = excluded.shard
 """
+_COPY = """
+copy detcloud_rows(partition_digest, sort, partition, revision, body, due_ms, shard)
+from stdin (format binary)
+"""
 _DELETE = """
 delete from detcloud_rows using unnest(%s::bytea[], %s::bytea[]) as gone(digest, name)
 where partition_digest = digest and sort = name
@@ -129,7 +134,7 @@ class PostgresTable:
         connection_class: type[_Connection] = psycopg.Connection,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Connect to a database, and create the table if it is missing. Raises Unavailable.
+        """Connect to a database, and create a missing table. Raises Unavailable.
 
         Args:
             conninfo: a URL `postgresql://...`, or the parameters of libpq as text.
@@ -137,11 +142,12 @@ class PostgresTable:
             connection_class: the class of the connections.
             sleep: waits for a number of seconds, before a read is repeated.
         """
+        self._conninfo = conninfo
         self._sleep = sleep
-        # Without the pool, the error names the cause, such as a wrong password.
+        # An error outside of the pool names the cause, for example a wrong password.
         try:
-            with connection_class.connect(conninfo, **_PARAMETERS) as connection:
-                _create_table(connection)
+            with psycopg.connect(conninfo, **_PARAMETERS) as connection:
+                self._schema = _create_table(connection)
         except psycopg.Error as error:
             raise Unavailable(str(error).strip()) from error
         self._pool = ConnectionPool(
@@ -204,7 +210,7 @@ class PostgresTable:
             return
 
         def begin(connection: _Connection) -> dict[Key, int]:
-            return _lock_and_read(connection, effective)
+            return _lock_and_read(connection, self._schema, effective)
 
         def finish(connection: _Connection, revisions: dict[Key, int]) -> None:
             for write in effective:
@@ -213,6 +219,57 @@ class PostgresTable:
             _write(connection, effective)
 
         self._run(begin, finish)
+
+    def size_bytes(self) -> int:
+        """Return the size of all rows and indexes on the disk."""
+        [[size]] = self._read("select pg_total_relation_size('detcloud_rows')", ())
+        return int(size)
+
+    def read_all(self) -> Iterator[Row]:
+        """Yield all rows of a single moment, in no particular order. Raises Unavailable."""
+        with self._own_connection() as connection, connection.transaction():
+            connection.execute("set local statement_timeout = 0")
+            # A named cursor reads the rows in parts.
+            with connection.cursor("all_rows", binary=True) as cursor:
+                cursor.execute(f"select {_FIELDS} from detcloud_rows")
+                yield from map(_to_row, cursor)
+
+    def replace_all(self, rows: Iterable[Row]) -> None:
+        """Replace all rows in a single transaction. Other connections wait. Raises Unavailable."""
+        with self._own_connection() as connection, connection.transaction():
+            connection.execute("set local statement_timeout = 0")
+            connection.execute("truncate detcloud_rows")
+            with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+                copy.set_types(("bytea", "bytea", "bytea", "int8", "bytea", "int8", "int2"))
+                for row in rows:
+                    copy.write_row([column[0] for column in _to_columns([row])])
+
+    def drop(self) -> None:
+        """Delete the table from the database. Raises Unavailable."""
+        with self._own_connection() as connection:
+            connection.execute("drop table if exists detcloud_rows")
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """Claim the table for a server during the block. Yield False if another server has a claim.
+
+        The claim is a lock of a separate connection, which the database releases after the end of
+        the process. Raises Unavailable.
+        """
+        with self._own_connection() as connection:
+            number = _lock_number(self._schema, "server")
+            found = connection.execute("select pg_try_advisory_lock(%s)", (number,)).fetchone()
+            yield found == (True,)
+
+    @contextmanager
+    def _own_connection(self) -> Iterator[_Connection]:
+        """Open a connection outside of the pool for the block. Raises Unavailable."""
+        try:
+            with psycopg.connect(self._conninfo, **_PARAMETERS) as connection:
+                _configure(connection)
+                yield connection
+        except _FAILURES as error:
+            raise Unavailable(str(error).strip()) from error
 
     def _read(self, statement: LiteralString, values: Sequence[object]) -> list[_Record]:
         """Execute a reading statement and return all records. Raises Unavailable.
@@ -249,7 +306,7 @@ class PostgresTable:
                 trouble = str(error).strip()
                 if has_begun or connection is None or not connection.closed:
                     raise Unavailable(trouble) from error
-            # After a restart of the server, the other idle connections are lost as well.
+            # After a restart of the database, all idle connections are lost.
             self._pool.check()
             pauses.wait(trouble)
 
@@ -266,27 +323,29 @@ def _configure(connection: _Connection) -> None:
     )
 
 
-def _create_table(connection: _Connection) -> None:
-    """Create the table and its index, unless the table exists.
+def _create_table(connection: _Connection) -> str:
+    """Create a missing table with an index of due rows. Return the current schema.
 
     An administrator may have created the table for a role that may create none.
     """
     with connection.transaction():
-        # Servers that start at the same time create the table only once.
-        connection.execute("select pg_advisory_xact_lock(%s)", (_row_number(Key("", "schema")),))
-        exists = connection.execute("select to_regclass('detcloud_rows')").fetchone()
-        if exists == (None,):
+        [[schema]] = connection.execute("select coalesce(current_schema(), '')").fetchall()
+        # Two starting servers must not both create the table.
+        number = _lock_number(schema, "table")
+        connection.execute("select pg_advisory_xact_lock(%s)", (number,))
+        if connection.execute("select to_regclass('detcloud_rows')").fetchone() == (None,):
             connection.execute(_SCHEMA)
+    return str(schema)
 
 
-def _lock_and_read(connection: _Connection, writes: Sequence[Write]) -> dict[Key, int]:
+def _lock_and_read(connection: _Connection, schema: str, writes: Sequence[Write]) -> dict[Key, int]:
     """Begin a transaction and lock all rows of `writes`. Return the revisions of the stored rows.
 
     A check shares the lock of its row with other checks.
     """
     locks: dict[int, bool] = {}
     for write in writes:
-        number = _row_number(write.key)
+        number = _lock_number(schema, *write.key)
         locks[number] = locks.get(number, False) or not isinstance(write, Check)
     numbers = sorted(locks)
     with connection.pipeline(), connection.cursor(binary=True) as cursor:
@@ -305,14 +364,14 @@ def _write(connection: _Connection, writes: Sequence[Write]) -> None:
     deleted = [write.key for write in writes if isinstance(write, Delete)]
     with connection.pipeline():
         if puts:
-            connection.execute(_PUT, _put_arrays(puts))
+            connection.execute(_PUT, _to_columns(puts))
         if deleted:
             connection.execute(_DELETE, _key_arrays(deleted))
         connection.execute("commit")
 
 
-def _put_arrays(puts: Sequence[Put]) -> tuple[list[Any], ...]:
-    """Return the columns of rows as arrays, in the order of the columns of _PUT."""
+def _to_columns(puts: Sequence[Put | Row]) -> tuple[list[Any], ...]:
+    """Return the values of rows by column, in the order of _PUT and _COPY."""
     return (
         *_key_arrays([put.key for put in puts]),
         [put.key.partition.encode() for put in puts],
@@ -336,12 +395,14 @@ def _digest(partition: str) -> bytes:
     return blake2b(partition.encode(), digest_size=16).digest()
 
 
-def _row_number(key: Key) -> int:
-    """Return the number of the advisory lock of a row, a signed integer of 64 bits.
+def _lock_number(*names: str) -> int:
+    """Return the number of an advisory lock, a signed integer of 64 bits.
 
-    Two rows may have one number. Their commits then wait for each other, which does no harm.
+    The number is a digest of the names. The first name is the schema, because all clusters of a
+    database share the numbers. Two locks may have one number. Their commits then wait for each
+    other, which does no harm.
     """
-    text = f"detcloud\0{key.partition}\0{key.sort}"
+    text = "\0".join(names)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 

@@ -8,7 +8,7 @@ order; a crash of the process loses nothing.
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -299,6 +299,36 @@ def check_table_file(path: Path) -> None:
         report = str(error)
     if report != "ok":
         raise Unavailable(f"the state table {path} is damaged: {report}")
+
+
+def read_table_file(path: Path) -> Iterator[Row]:
+    """Yield all rows of a table's file. Raises Unavailable if the file is missing or unreadable."""
+    try:
+        with closing(_open_existing(path)) as database:
+            yield from map(_to_row, database.execute("select * from rows"))
+    except sqlite3.DatabaseError as error:
+        raise Unavailable(f"{path} cannot be read: {error}") from error
+
+
+def write_table_file(path: Path, rows: Iterable[Row]) -> None:
+    """Create a table's file with the given rows. The file must not exist. Raises Unavailable."""
+    with closing(SqliteTable(path)) as table, table._lock:
+        values = (
+            (
+                *row.key,
+                row.revision,
+                row.body,
+                row.due_ms,
+                None if row.due_ms is None else shard_of(row.key.partition, expires=row.expires),
+            )
+            for row in rows
+        )
+        try:
+            table._db.execute("begin immediate")
+            table._db.executemany("insert into rows values(?,?,?,?,?,?)", values)
+            table._db.execute("commit")
+        except sqlite3.DatabaseError as error:
+            raise Unavailable(f"{path} cannot be written: {error}") from error
 
 
 def _open_existing(path: Path) -> sqlite3.Connection:

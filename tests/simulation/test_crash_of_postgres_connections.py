@@ -50,7 +50,7 @@ def open_table(url: str) -> PostgresTable:
     return PostgresTable(url, connections_max=1, sleep=lambda _: None)
 
 
-def proxied(url: str, port: int, to: int) -> str:
+def url_at_port(url: str, port: int, to: int) -> str:
     return url.replace(f":{port}/", f":{to}/")
 
 
@@ -59,7 +59,7 @@ def test_connection_cut_at_any_request_keeps_commits_exact(
     postgres: Postgresql, is_after: bool, coverage_line: Callable[[str], None]
 ) -> None:
     with cutting_proxy(postgres.port) as proxy:
-        url = proxied(postgres.new_schema(), postgres.port, proxy.port)
+        url = url_at_port(postgres.new_schema(), postgres.port, proxy.port)
         with closing(PostgresTable(url, connections_max=1)) as table:
             increment_counter(table)
     requests = proxy.requests
@@ -68,7 +68,7 @@ def test_connection_cut_at_any_request_keeps_commits_exact(
         direct = postgres.new_schema()
         with cutting_proxy(postgres.port) as proxy:
             proxy.cut_at, proxy.is_after = n, is_after
-            url = proxied(direct, postgres.port, proxy.port)
+            url = url_at_port(direct, postgres.port, proxy.port)
             try:
                 table = open_table(url)
             except Unavailable:
@@ -139,7 +139,7 @@ def test_lock_held_too_long_makes_a_commit_unavailable(
     monkeypatch.setattr(state_table, "WAIT_SECONDS_MAX", 0.2)
     url = postgres.new_schema()
     with closing(PostgresTable(url)) as table, psycopg.connect(url) as holder:
-        state_table._lock_and_read(holder, [Put(COUNTER, 1, b"", Expect.ABSENT)])
+        state_table._lock_and_read(holder, url[-33:], [Put(COUNTER, 1, b"", Expect.ABSENT)])
         with pytest.raises(Unavailable, match="lock timeout"):
             table.commit([Put(COUNTER, 1, b"", Expect.ABSENT)])
         holder.rollback()

@@ -96,6 +96,25 @@ class Home:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
+    def state_url(self) -> str | None:
+        """Return the URL of the database with the cluster's state, which may have a password.
+
+        Return None if the state is in a file of the folder.
+
+        Raises:
+            DetcloudError: the record of the URL cannot be read.
+        """
+        path = self.folder / "state.json"
+        try:
+            return str(json.loads(path.read_bytes())["url"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            raise DetcloudError(
+                f"{path} must have a JSON object with the field `url`; without the file, the "
+                "cluster's state is in a file"
+            ) from None
+
     def token(self) -> str:
         """Return the token of the embedded cluster's user.
 

@@ -11,6 +11,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.config.template import masked_template
 from control_plane.config.yaml_document import parse_document
+from control_plane.local.state_places import FilePlace
 from control_plane.state.table import Key, Put
 from control_plane.usecases.templates import TEMPLATES
 from detcloud.cli.framework.command_index import COMMANDS
@@ -289,7 +290,7 @@ def test_dumps_of_rows_mask_secrets(
     shown = ""
     for partition in partitions:
         for words in ([], ["--with-secrets"]):
-            monkeypatch.setattr("sys.argv", ["dump", partition, "--file", str(file), *words])
+            monkeypatch.setattr("sys.argv", ["dump", partition, "--home", str(file.parent), *words])
             assert dump.main() == 0
             printed = capsys.readouterr()
             if words:
@@ -309,7 +310,7 @@ def test_template_of_a_different_user_is_applied_without_secrets(world: Cluster)
     assert "environment.environment_variables[0]" in warning
     assert "data.api_key" in warning
     number = made.json["id"]
-    rows = dump.rows_in_file(_file(world), f"experiment#{number}")
+    rows = dump.rows_at(FilePlace(_file(world).parent), f"experiment#{number}")
     # The admin's defaults apply to all trials; secrets of the template must not be stored.
     stored = json.dumps(rows).replace(f"ADMINS={CANARY}", "")
     stored = re.sub(r'password[\\": ]+canary-5f1c', "", stored)
@@ -318,7 +319,7 @@ def test_template_of_a_different_user_is_applied_without_secrets(world: Cluster)
     own = ask(world, ("POST", ""), Call("/experiments", body), OWNER)
     assert own.status == 201
     assert not [text for text in own.json["warnings"] if "template" in text]
-    rows = dump.rows_in_file(_file(world), f"experiment#{own.json['id']}")
+    rows = dump.rows_at(FilePlace(_file(world).parent), f"experiment#{own.json['id']}")
     assert f"PLAIN_NAME={CANARY}" in json.dumps(rows)
 
 

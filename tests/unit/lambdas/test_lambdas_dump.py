@@ -10,6 +10,7 @@ import pytest
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
 from control_plane.engine.spilled_outbox import encode_spill
+from control_plane.local.state_places import FilePlace
 from control_plane.rows import actor_rows, pool_rows, trial_rows
 from control_plane.rows.registry import ROW_TYPES
 from control_plane.state.sqlite import SqliteTable
@@ -34,8 +35,8 @@ DUMPED = [
 def test_dumps_a_partition_of_a_file(tmp_path: Path) -> None:
     with closing(SqliteTable(tmp_path / "state.db")) as table:
         table.commit(ROWS)
-        assert dump.rows_in_file(tmp_path / "state.db", "trial#7") == DUMPED
-    assert dump.rows_in_file(tmp_path / "state.db", "trial#9") == []
+        assert dump.rows_at(FilePlace(tmp_path), "trial#7") == DUMPED
+    assert dump.rows_at(FilePlace(tmp_path), "trial#9") == []
 
 
 def test_dumps_a_partition_of_dynamodb(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_unreadable_table_is_a_single_line_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _use(aws, monkeypatch)
-    for words in (["--file", str(tmp_path / "none.db")], ["--table", "no-such-table"]):
+    for words in (["--home", str(tmp_path)], ["--table", "no-such-table"]):
         assert dump.main(["trial#7", *words]) == 1
         captured = capsys.readouterr()
         assert (captured.out, captured.err.count("\n")) == ("", 1)
@@ -64,7 +65,7 @@ def test_main_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     file = tmp_path / "state.db"
     with closing(SqliteTable(file)) as table:
         table.commit(ROWS)
-    assert dump.main(["trial#7", "--file", str(file)]) == 0
+    assert dump.main(["trial#7", "--home", str(file.parent)]) == 0
     assert json.loads(capsys.readouterr().out) == DUMPED
 
 

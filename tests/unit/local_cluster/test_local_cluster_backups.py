@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.local import state_places
 from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Unavailable
-from local_cluster import backups, restore
+from local_cluster import backups
 from local_cluster.backup_archive import (
     DESCRIPTION,
     BackupDescription,
@@ -298,7 +299,7 @@ def test_failed_restore_leaves_the_former_state_the_latest(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(restore, "copy_table_file", fail)
+        patched.setattr(state_places, "copy_table_file", fail)
         with pytest.raises(OSError, match="No space"):
             restore_backup(HomeFolder(home), tmp_path / "b.tar")
     with running_cluster(home):

@@ -13,7 +13,7 @@ from typing import Any
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import update_progress
-from detcloud.cli.local.server_modules import run_module
+from detcloud.cli.local.server_modules import BACKUPS, run_module
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text
@@ -21,8 +21,6 @@ from detcloud.cli.rendering.table import time_text
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
-
-BACKUPS = "local_cluster.backups"
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
@@ -81,7 +79,7 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 def restore_backup(arguments: Namespace) -> int:
     """Replace the local cluster's state by an archive. Return 1 if the user declined, otherwise 0.
 
-    The user is asked only if the home folder has a state and `--yes` is missing. A copy of the
+    The user is asked only if the cluster has a state and `--yes` is missing. A copy of the
     previous state is kept in the home folder. Then print the time of the backup, the number of
     unfinished experiments and the path of the copy, or the report with `--json` or `--yaml`. The
     restored cluster is not started.
@@ -94,7 +92,8 @@ def restore_backup(arguments: Namespace) -> int:
     if home.running_server() is not None:
         raise DetcloudError(f"a cluster runs on {home.folder}; stop it first with `detcloud down`")
     question = f"Replace the state of the cluster in {home.folder} by {arguments.file}?"
-    if (home.folder / "state.db").exists() and not confirm(question, arguments):
+    has_state = home.state_url() is not None or (home.folder / "state.db").exists()
+    if has_state and not confirm(question, arguments):
         print("nothing was restored")
         return 1
     report = _run("restoring", ["restore", "--", str(arguments.file)])

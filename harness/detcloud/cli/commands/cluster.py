@@ -18,6 +18,7 @@ from detcloud.cli.framework.exit_codes import UNREACHABLE
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server
+from detcloud.cli.local.server_modules import BACKUPS, run_module
 from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.quantities import bytes_text
@@ -49,8 +50,8 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config` and `--foreground`.
-    Without an option, the value is None, or False for `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state` and
+    `--foreground`. Without an option, the value is None, or False for `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -70,6 +71,13 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="a cluster configuration with resource pools (default: the current one)",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="URL",
+        help="the place of the cluster's state: a database postgresql://USER@HOST/DATABASE, or "
+        "`file` for a file in the data folder; a present state is copied to the new place "
+        "(default: the present place, at first a file)",
     )
     parser.add_argument(
         "--foreground",
@@ -103,6 +111,7 @@ def start_cluster(arguments: Namespace) -> int:
         slots=arguments.slots,
         port=arguments.port,
         config=arguments.config,
+        state=arguments.state,
         on_wait=_show_start_progress,
     )
     if is_live(sys.stderr):
@@ -154,6 +163,7 @@ def stop_cluster(arguments: Namespace) -> int:
         return 1
     print("the local cluster was stopped" if stop_server(home) else "no local cluster was running")
     if arguments.purge:
+        _delete_database_state(home)
         _purge(home)
     return 0
 
@@ -199,8 +209,8 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
     enrolled.
 
     Raises:
-        DetcloudError: the running cluster has another version, port or number of slots, or a
-            request failed.
+        DetcloudError: the running cluster has another version, port, number of slots or place of
+            the state, or a request failed.
         RefusedConfigError: the cluster refused the configuration.
     """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
@@ -214,6 +224,8 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
         slots = _count_slots(home, running)
         if slots and slots != arguments.slots:
             differences.append(f"{count_text(slots, 'slot')}, not {arguments.slots}")
+    if arguments.state is not None and arguments.state != (home.state_url() or "file"):
+        differences.append("its state at another place than --state")
     if not differences:
         if arguments.config is not None:
             with Client(running.url, home.token()) as client:
@@ -242,14 +254,14 @@ def _become_server(home: Home, arguments: Namespace) -> None:
     The home folder and its lock file are created first.
 
     Args:
-        arguments: `slots`, `port` and `config`, each None for the server's choice.
+        arguments: `slots`, `port`, `config` and `state`, each None for the server's choice.
 
     Raises:
         DetcloudError: the home folder cannot be created, or the server is not installed.
     """
     home.create_folder()
     command = server_command(home, arguments.slots, arguments.port, arguments.config)
-    os.execve(sys.executable, command, server_environment())
+    os.execve(sys.executable, command, server_environment(arguments.state))
 
 
 def _show_start_progress(seconds: float) -> None:
@@ -263,6 +275,22 @@ def _show_start_progress(seconds: float) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _delete_database_state(home: Home) -> None:
+    """Delete the state of a cluster whose state is in a database, and print a confirmation. Do
+    nothing if the state is in a file.
+
+    Raises:
+        DetcloudError: the database cannot be used, another server uses the state, or the server is
+            not installed.
+    """
+    if home.state_url() is None:
+        return
+    done = run_module(BACKUPS, ["--home", str(home.folder), "delete-state"])
+    if done.returncode:
+        raise DetcloudError(f"the state was not deleted: {done.stderr.strip()}")
+    print("the state was deleted from the database")
 
 
 def _purge(home: Home) -> None:

@@ -41,7 +41,7 @@ def dump_partition(arguments: Namespace) -> int:
     """Print the rows of an actor as a JSON array, and return 0. The array is empty for an unknown
     actor.
 
-    Secrets are masked unless `--with-secrets` is given. The rows are read from the file of the
+    Secrets are masked unless `--with-secrets` is given. The rows are read from the state of the
     local cluster, which may be running. With `--table`, the rows are read from a deployed cluster's
     table in the cloud of `--cloud`, with the user's credentials. A child process reads the rows,
     and its notices are printed to stderr. The wait has no limit.
@@ -50,9 +50,9 @@ def dump_partition(arguments: Namespace) -> int:
         DetcloudError: the file or table does not exist or could not be read, or the server is not
             installed.
     """
-    file = Home.from_environment().folder / "state.db"
+    home = Home.from_environment().folder
     table = ["--table", arguments.table, "--cloud", arguments.cloud]
-    source = table if arguments.table else ["--file", str(file)]
+    source = table if arguments.table else ["--home", str(home)]
     shown = ["--with-secrets"] if arguments.with_secrets else []
     done = run_module(MODULE, [arguments.partition, *source, *shown])
     if done.returncode:

@@ -20,6 +20,8 @@ from detcloud.shared.http import ApiError, Transport, Unreachable
 from detcloud.shared.processes import Process, is_alive, list_descendants, read_process
 
 LOG_TAIL_LINES = 20
+# local_cluster/__main__.py reads this variable.
+STATE_VARIABLE = "DETCLOUD_STATE"
 # Packages of the [server] extra, which the command line never imports.
 SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
@@ -59,18 +61,23 @@ def server_path(packages: Iterable[str] = SERVER_PACKAGES) -> Path:
     return folder
 
 
-def server_environment() -> dict[str, str]:
+def server_environment(state: str | None = None) -> dict[str, str]:
     """Return the environment for a child process that imports the server and `detcloud`.
 
     The environment of this process is copied, and the folders of both come first in PYTHONPATH. The
     environment of this process is not changed.
+
+    Args:
+        state: the place of the state, for a server that starts. The URL may have a password, which
+            arguments would show to all users of the machine.
 
     Raises:
         DetcloudError: the server or a package of the extra [server] is not installed.
     """
     package_parent = Path(detcloud.__file__).parents[1]
     folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    chosen = {} if state is None else {STATE_VARIABLE: state}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders)), **chosen}
 
 
 def server_command(
@@ -97,6 +104,7 @@ def start_server(
     slots: int | None = None,
     port: int | None = None,
     config: Path | None = None,
+    state: str | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
     patience: ServerPatience = PATIENCE,
 ) -> ServerRecord:
@@ -104,13 +112,14 @@ def start_server(
 
     The home folder is created if needed, and the server's log is appended to. A lock in the home
     folder makes concurrent starts wait for each other without a time limit. A running server is
-    returned unchanged: `slots`, `port` and `config` are then ignored. The new server outlives this
+    returned unchanged: the settings are then ignored. The new server outlives this
     process. A new server that does not answer is killed, and also on Ctrl-C.
 
     Args:
         slots: the number of slots; None for the server's choice.
         port: the port to listen on; None for the server's choice.
         config: a cluster configuration that applies from the start.
+        state: the place of the state; None for the present place.
         on_wait: called repeatedly with the seconds waited so far.
         patience: the longest waits.
 
@@ -119,7 +128,7 @@ def start_server(
             server neither answers nor ends. Or the new server ended or did not answer in time; the
             message then quotes the end of its log.
     """
-    environment = server_environment()
+    environment = server_environment(state)
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()

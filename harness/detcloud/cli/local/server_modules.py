@@ -9,6 +9,8 @@ from tempfile import TemporaryFile
 
 from detcloud.cli.local.server import server_environment
 
+BACKUPS = "local_cluster.backups"
+"""The module that copies, restores and deletes the state of the local cluster."""
 LineHandler = Callable[[str], bool]
 """Gets a line that a child wrote to stderr, and returns False if the line belongs to an error."""
 
