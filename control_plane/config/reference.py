@@ -187,6 +187,7 @@ TYPES: Final[Mapping[str, str]] = {
     "PoolNames": "string, or list of strings",
     "Duration": "duration",
     "PositiveDuration": "duration",
+    "DeletionTimes": "string",
     "ImagesField": "string, or map",
     "VariablesField": "list of strings, or map",
     "VariableNames": "list of strings",

@@ -37,6 +37,8 @@ def _check_schedule(text: str) -> str:
 
 RetentionDays = Annotated[int, Ge(-1), Le(RETENTION_DAYS_MAX)]
 """A retention in days. -1 stands for an unlimited retention."""
+DeletionTimes = Annotated[str, AfterValidator(_check_schedule)]
+"""The times of deletions, as a cron expression or a duration."""
 
 
 class RetentionRules(Section):
@@ -50,7 +52,7 @@ class RetentionRules(Section):
     """The default `metrics_retention_days` of experiments, commands, notebooks and shells. -1:
     metrics are kept as long as the experiment, as without a value.
     """
-    schedule: Annotated[str, AfterValidator(_check_schedule)] | None = None
+    schedule: DeletionTimes | None = None
     """The times of deletions: a cron expression in UTC, or a duration such as 24h. Data is deleted
     at the first time after the end of its retention. If absent, data is deleted within minutes
     after the end of its retention.

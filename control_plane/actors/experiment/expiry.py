@@ -29,12 +29,14 @@ DAY_MS = 86_400_000
 
 
 def plan_expiry(
-    state: ExperimentState, context: StepContext, *, after_ms: int = -1
+    state: ExperimentState, context: StepContext, *, after_ms: int = 0
 ) -> ExperimentState:
     """Plan the first end of a retention after `after_ms`, and write or remove the row of the plan.
 
-    An experiment that has not ended, or is being deleted, has no plan and no request.
+    Data whose retention has ended by `after_ms` counts as deleted. An experiment that has not
+    ended, or is being deleted, has no plan and no request.
     """
+    state = evolve(state, expired_until_ms=after_ms)
     if not _can_expire(state):
         return _with_plan(evolve(state, pending_expiry=None), None, context)
     assert state.ended_ms is not None

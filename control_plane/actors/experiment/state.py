@@ -236,6 +236,10 @@ class ExperimentState:
     """The next deletion of expired data. None: not planned (expiry.py)."""
     pending_expiry: Expiry | None = None
     """The deletion of expired data that the last collection request contains, or None."""
+    expired_until_ms: int = 0
+    """The time by which the retention of deleted data has ended, in epoch ms. 0: none was deleted
+    since the experiment ended and its settings of retention changed.
+    """
     logs_deleted_ms: int | None = None
     """The time of the last deletion of all logs, in epoch ms. None: never."""
     metrics_deleted_ms: int | None = None
