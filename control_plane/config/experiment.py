@@ -204,9 +204,8 @@ class ExperimentConfig(Section):
     """
     retention_policy: CarriedMap | None = None
     """The [retention](manage.md#delete-old-logs-and-metrics) of logs and metrics: a map with
-    `log_retention_days` and `metrics_retention_days`, days from the end of the experiment. -1 keeps
-    the data as long as the experiment; 0 deletes the data soon after the end. The cluster's
-    `retention_policy` has defaults.
+    `log_retention_days` and `metrics_retention_days`, counted from the end of the experiment. -1
+    keeps the data. The cluster's `retention_policy` has defaults.
     """
     log_policies: LogPolicies = ()
     """Actions for lines of the log that match a pattern; see

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from control_plane.actors import records
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
 from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
@@ -22,14 +23,7 @@ from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
-from control_plane.actors.records import (
-    Availability,
-    CheckpointRef,
-    DataRetention,
-    Place,
-    Retention,
-    Status,
-)
+from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
@@ -379,7 +373,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
     ExpiryDue: Largest(CROWD, ExpiryDue),
-    ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(DataRetention(0, 0))),
+    ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(records.DataRetention(0, 0))),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")

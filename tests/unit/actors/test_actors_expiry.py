@@ -44,7 +44,7 @@ def planned_ms(actor: ActorHarness) -> int | None:
     return None if row is None else int(row.body)
 
 
-def requested(actor: ActorHarness) -> object:
+def requested_expiry(actor: ActorHarness) -> object:
     """Return the field `expiry` of the collection request, None without the field."""
     return json.loads(actor.rows[REQUEST].body).get("expiry")
 
@@ -60,7 +60,7 @@ def test_days_count_from_the_end_of_the_experiment() -> None:
     actor.now_ms = START_MS + 7 * DAY_MS
     actor.deliver(ExpiryDue())
     assert planned_ms(actor) is None
-    assert requested(actor) == [START_MS + 7 * DAY_MS, 7, 30, False]
+    assert requested_expiry(actor) == [START_MS + 7 * DAY_MS, 7, 30, False]
     actor.deliver(CollectionEnded(actor.state.collection_number))
     assert actor.state.logs_deleted_ms == actor.now_ms
     assert actor.state.metrics_deleted_ms is None
@@ -92,10 +92,10 @@ def test_repeated_message_requests_once() -> None:
 def test_later_request_for_checkpoints_keeps_the_expiry() -> None:
     actor = ended_experiment(DataRetention(0))
     actor.deliver(ExpiryDue())
-    first = requested(actor)
+    first = requested_expiry(actor)
     old = actor.state.collection_number
     actor.deliver(SettingsChanged(retention=Retention(1, 1, 1)))
-    assert requested(actor) == first
+    assert requested_expiry(actor) == first
     # The answer to the replaced request changes nothing.
     actor.deliver(CollectionEnded(old))
     assert actor.state.logs_deleted_ms is None
@@ -122,7 +122,7 @@ def test_deleted_experiment_has_no_plan() -> None:
     actor = ended_experiment(DataRetention(7))
     actor.deliver(DeleteRequested())
     assert planned_ms(actor) is None
-    assert requested(actor) is None
+    assert requested_expiry(actor) is None
 
 
 def test_change_of_days_plans_again() -> None:
@@ -169,7 +169,7 @@ def test_schedule_postpones_the_request_once() -> None:
     assert actor.state.logs_deleted_ms is None
     actor.now_ms = at_ms
     actor.deliver(ExpiryDue())
-    assert requested(actor) == [at_ms, 0, None, True]
+    assert requested_expiry(actor) == [at_ms, 0, None, True]
 
 
 def test_failed_collection_of_a_deletion_records_nothing() -> None:
@@ -185,7 +185,7 @@ def test_admin_applies_the_clusters_defaults_to_unset_days() -> None:
     assert actor.deliver(ExpiryRequested(DataRetention(2, 0))) is False
     assert REQUEST not in actor.rows
     assert actor.deliver(ExpiryRequested(DataRetention(1, 0))) is True
-    assert requested(actor) == [actor.now_ms, 1, -1, True]
+    assert requested_expiry(actor) == [actor.now_ms, 1, -1, True]
 
 
 def test_admin_cannot_delete_data_of_running_experiments() -> None:
