@@ -279,7 +279,7 @@ def log_range(last_epoch: int) -> tuple[str, str]:
 
 
 def chunk_epoch(key: ObjectKey) -> int:
-    """Return the epoch of the allocation whose log has a chunk in the object store."""
+    """Return the epoch of the allocation of a chunk in the object store."""
     return int(key.parts[2].partition(".")[2])
 
 

@@ -1,4 +1,4 @@
-"""The deletion of logs and detailed metrics whose retention has ended.
+"""The deletion of expired logs and detailed metrics.
 
 Each trial is marked before its data is deleted, so that no query takes missing data for a trial
 without output. Every step may be repeated: the objects of a row are deleted before the row, and the
@@ -46,7 +46,7 @@ VALIDATIONS = "validation"
 def delete_expired_data(
     stores: Stores, experiment: ExperimentState, expiry: Expiry, current: Check
 ) -> Steps:
-    """Delete the logs and detailed metrics of an ended experiment whose retention has ended.
+    """Delete the expired logs and detailed metrics of an ended experiment.
 
     Args:
         stores: the stores of the data.

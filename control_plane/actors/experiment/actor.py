@@ -279,7 +279,7 @@ def _apply_command(
 def _delete_data(
     state: ExperimentState, message: DeleteRequested | ExpiryRequested, context: StepContext
 ) -> ExperimentState:
-    """Begin to delete the experiment, or request the deletion of its expired logs and metrics."""
+    """Begin to delete the experiment, or request the deletion of expired logs and metrics."""
     if isinstance(message, DeleteRequested):
         return begin_deletion(state, context)
     return request_expiry(state, message, context)

@@ -47,7 +47,7 @@ def plan_expiry(
 
 
 def apply_expiry_due(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Request the deletion of the data whose retention has ended.
+    """Request the deletion of expired data.
 
     Nothing is requested before the planned time. The row of the plan is written again then, or
     removed without a plan.
@@ -141,7 +141,7 @@ def _can_expire(state: ExperimentState) -> bool:
 def _request(
     state: ExperimentState, retention: DataRetention, *, is_scheduled: bool, context: StepContext
 ) -> ExperimentState:
-    """Request a collection that deletes the data whose retention ends by now."""
+    """Request a collection that deletes the data that has expired by now."""
     expiry = Expiry(
         until_ms=context.now_ms,
         log_days=retention.log_days,

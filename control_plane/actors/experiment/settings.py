@@ -125,7 +125,7 @@ def set_archived(state: ExperimentState, archived: bool, context: StepContext) -
 def _plan_expiry_again(
     state: ExperimentState, before: Settings, after: Settings, context: StepContext
 ) -> ExperimentState:
-    """Plan the deletion of logs and metrics again if their retention has changed."""
+    """Plan the deletion of logs and metrics again after a change of the retention."""
     days = [(one.data_retention, one.trial_log_days) for one in (before, after)]
     return state if days[0] == days[1] else plan_expiry(state, context)
 

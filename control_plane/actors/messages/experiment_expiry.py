@@ -1,4 +1,4 @@
-"""The messages to an experiment about the end of the retention of its logs and metrics."""
+"""The messages to an experiment about expired logs and metrics."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class ExpiryDue:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequested:
-    """Command of an admin: delete the logs and metrics whose retention has ended.
+    """Command of an admin: delete expired logs and metrics.
 
     The cluster's schedule is not awaited. The reply is whether anything will be deleted.
     """

@@ -1,4 +1,4 @@
-"""The collector's message to a trial about the end of the retention of its data."""
+"""The collector's message to a trial about expired logs and metrics."""
 
 from dataclasses import dataclass
 

@@ -229,7 +229,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredData:
-    """The data of the trial that was deleted after its retention.
+    """The logs and metrics of the trial that have expired and were deleted.
 
     The marks are set before the deletion. Runs after the epoch of a mark still have the data.
     """

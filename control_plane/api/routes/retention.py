@@ -54,7 +54,7 @@ class RetentionBody(RequestBody):
 def list_all(
     services: ServicesParameter, page: PageParameters, due: Annotated[bool, Query()] = False
 ) -> Page[ExperimentRetention]:
-    """List the retention of ended experiments, in the order of their ids.
+    """List the retention of ended experiments, sorted by id.
 
     `due` lists only experiments whose logs or metrics a cleanup would delete now. A page may be
     short or empty. Error: `invalid` for a cursor of another list.
@@ -123,7 +123,7 @@ def clean_up(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Delete the logs and metrics of an ended experiment whose retention has ended.
+    """Delete the expired logs and metrics of an ended experiment.
 
     The cluster's present defaults apply to days that the experiment does not set, and the cluster's
     schedule is not awaited. The collection deletes the data within minutes. Without expired data,

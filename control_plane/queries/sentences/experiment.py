@@ -115,7 +115,7 @@ def _collection_sentence(message: to_experiment.CollectionEnded, context: Senten
 
 
 def _data_retention_changes(message: to_experiment.SettingsChanged) -> list[str]:
-    """Return the changes of the days of logs and metrics, such as `log retention to 7 days`."""
+    """Return the changes of the days of logs and metrics, for example `log retention to 7 days`."""
     retention = message.data_retention or DataRetention()
     trial_id, trial_days = message.trial_log_days or (0, None)
     days_by_name = {

@@ -119,7 +119,7 @@ def add_preview_arguments(parser: ArgumentParser) -> None:
 
 
 def preview_deletion(arguments: Namespace) -> int:
-    """Print what a cleanup would delete now, and return 0. Nothing is deleted.
+    """Print the data that a cleanup would delete now, and return 0. Nothing is deleted.
 
     Without EXPERIMENT, print each experiment with expired logs or metrics, with the sizes. With
     EXPERIMENT, print the sizes of each of its trials, and whether their retention has ended.
@@ -149,7 +149,7 @@ def add_cleanup_arguments(parser: ArgumentParser) -> None:
 
 
 def clean_up(arguments: Namespace) -> int:
-    """Delete all logs and metrics whose retention has ended, after a list and a confirmation.
+    """Delete all expired logs and metrics, after a list and a confirmation.
 
     The cluster deletes the data within minutes. With `--dry-run`, or without expired data, nothing
     is deleted. Return 1 if the user declined, otherwise 0.
@@ -174,7 +174,7 @@ def clean_up(arguments: Namespace) -> int:
 
 
 def _add_days_options(parser: ArgumentParser) -> None:
-    """Add the options `--days` and `--forever`, of which one is required."""
+    """Add the options `--days` and `--forever`. Either option is required."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
         "--days",

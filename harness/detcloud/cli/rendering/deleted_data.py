@@ -1,4 +1,4 @@
-"""Notes about logs and metrics that the cluster deleted after their retention."""
+"""Notes about expired logs and metrics that the cluster has deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detcloud.shared.plurals import count_text
 
 
 def note_deleted_logs(trials: Iterable[Mapping[str, Any]]) -> None:
-    """Print a note to stderr if logs of any of the trials were deleted after their retention.
+    """Print a note to stderr if expired logs of any of the trials were deleted.
 
     Args:
         trials: trials, as the API describes them.
@@ -20,8 +20,7 @@ def note_deleted_logs(trials: Iterable[Mapping[str, Any]]) -> None:
 
 
 def note_deleted_metrics(trials: Iterable[Mapping[str, Any]]) -> None:
-    """Print a note to stderr if detailed metrics of any of the trials were deleted after their
-    retention.
+    """Print a note to stderr if expired detailed metrics of any of the trials were deleted.
 
     Args:
         trials: trials, as the API describes them.
