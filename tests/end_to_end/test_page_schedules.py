@@ -35,6 +35,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 def test_list_shows_the_next_time_and_the_last_run(laptop: Laptop, browser: Browser) -> None:
     browser.go("schedules", "Schedules")
+    browser.wait_for_text("Europe/Berlin")
     row = browser.table_rows("schedules")[0]
     assert "0 3 1 1 *" in row
     assert "Europe/Berlin" in row
