@@ -1,13 +1,13 @@
 """Queries of the retention of logs and metrics: days, due times, and the bytes of single trials."""
 
-from control_plane.actors import addresses
+from itertools import islice
+
 from control_plane.actors.experiment.expiry import DAY_MS, with_defaults
 from control_plane.actors.experiment.listing import decode_listing
 from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
 from control_plane.actors.records import DataRetention, Status
 from control_plane.actors.trial.state import TrialState
-from control_plane.agents.logs import NAMESPACE as LOGS
-from control_plane.agents.logs import chunk_epoch, log_range
+from control_plane.agents.logs import TrialLogs
 from control_plane.agents.metric_rows import (
     METRICS,
     METRICS_END,
@@ -26,12 +26,15 @@ from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.row_pages import read_row_page
 from control_plane.rows.experiment_rows import LISTING
 from control_plane.services import Services
-from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Row
 
 ENDED = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR, Status.DELETE_FAILED})
 TRIALS_MAX = 20
-"""The most trials of a page, because each trial costs a read of all of its logs and metrics."""
+"""The most trials of a page, because each trial costs several reads."""
+RUNS_MAX = 50
+"""The most runs of a trial whose logs are measured."""
+ROWS_MAX = 500
+"""The most rows of metrics of a trial that are measured."""
 PAGE_MAX = 50
 """The most experiments of a page, because each experiment costs several reads."""
 _TRIALS = "retention-trials"
@@ -72,9 +75,10 @@ class ExperimentRetention(Answer):
 class TrialData(Answer):
     """The stored logs and detailed metrics of a trial that the end of the retention deletes.
 
-    `log_bytes` and `metrics_bytes` are sizes in the cluster's stores. Metrics are compressed, and
-    some values of each metric stay. `logs_due` and `metrics_due` say whether a cleanup would delete
-    the data now.
+    `log_bytes` is the length of the logs of the last 50 runs. `metrics_bytes` is the compressed
+    size of at most 500 rows of the trial's own metrics, and of 500 rows of separate ranks. Some
+    values of each metric stay. `logs_due` and `metrics_due` say whether a cleanup would delete the
+    data now.
     """
 
     trial_id: int
@@ -192,7 +196,7 @@ def _end_ms(ended_ms: int | None, days: int | None) -> int | None:
 
 
 def _trial_data(services: Services, trial: TrialState, retention: ExperimentRetention) -> TrialData:
-    """Return the sizes of a trial's logs and detailed metrics. Reads all of their rows."""
+    """Return the sizes of a trial's logs and detailed metrics."""
     own = {one.trial_id: one.log_retention_days for one in retention.trial_days}
     log_days = own.get(trial.trial_id, retention.log_retention_days)
     ends = [
@@ -209,22 +213,30 @@ def _trial_data(services: Services, trial: TrialState, retention: ExperimentRete
 
 
 def _log_bytes(services: Services, trial: TrialState) -> int:
-    """Return the bytes of a trial's log chunks, rows included, that are not marked as deleted."""
-    marked = trial.expired_data.logs_epoch
-    listed = services.objects.list_objects(ObjectKey(f"{LOGS}/{trial.trial_id}"))
-    size = sum(one.size for one in listed if chunk_epoch(one.key) > marked)
-    (_, first), (_, end) = log_range(marked), log_range(trial.epoch)
-    rows = read_rows(services.table, addresses.trial(trial.trial_id), first, end)
-    return size + sum(len(row.body) for row in rows)
+    """Return the size of a trial's logs that are not marked as deleted.
+
+    Each run costs a query. Runs before the last RUNS_MAX are left out.
+    """
+    logs = TrialLogs(services.table, services.objects)
+    first = max(trial.expired_data.logs_epoch, trial.epoch - RUNS_MAX)
+    chunks = (
+        logs.read_chunk_before(trial.trial_id, epoch) for epoch in range(first + 1, trial.epoch + 1)
+    )
+    return sum(chunk.end for chunk in chunks if chunk is not None)
 
 
 def _metrics_bytes(services: Services, trial: TrialState) -> int:
-    """Return the bytes of a trial's metrics, rows included, except validations and kept values."""
+    """Return the bytes of a trial's metrics, except validations and kept values.
+
+    At most ROWS_MAX rows of each kind, and as many objects, are read.
+    """
     folder = ObjectKey(f"{METRIC_OBJECTS}/{trial.trial_id}")
-    sizes = {str(one.key): one.size for one in services.objects.list_objects(folder)}
+    listed = islice(services.objects.list_objects(folder), ROWS_MAX)
+    sizes = {str(one.key): one.size for one in listed}
     size = 0
     for first, end in ((METRICS, METRICS_END), (RANK_METRICS, RANK_METRICS_END)):
-        for segment in read_segments(services.table, trial.trial_id, first, end):
+        segments = read_segments(services.table, trial.trial_id, first, end)
+        for segment in islice(segments, ROWS_MAX):
             stream = segment.stream
             is_kept = stream.rank is None and stream.group == VALIDATIONS
             if not is_kept and stream.epoch > trial.expired_data.metrics_epoch:

@@ -80,8 +80,7 @@ def test_deleted_logs_and_metrics_have_a_date(cluster: Cluster) -> None:
 def test_preview_counts_bytes_of_each_trial(cluster: Cluster) -> None:
     end_with_data(cluster)
     first, second = cluster.get(f"{PATH}/trials").json["items"]
-    # The chunk is stored in its row.
-    assert first["log_bytes"] > len("one\ntwo\n")
+    assert first["log_bytes"] == len("one\ntwo\n")
     assert first["metrics_bytes"] > 0
     assert (second["log_bytes"], second["metrics_bytes"]) == (0, 0)
     send(cluster, "PATCH", PATH, {"log_retention_days": 0})
@@ -169,3 +168,12 @@ def test_cluster_accepts_cron_expressions_and_durations(cluster: Cluster, schedu
     config = f"retention_policy: {{schedule: '{schedule}'}}"
     answer = send(cluster, "PUT", "/cluster/configuration", {"config": config}, Role.ADMIN)
     assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize("kind", ["command", "notebook", "shell"])
+def test_defaults_hold_for_every_kind_of_job(cluster: Cluster, kind: str) -> None:
+    config = "retention_policy: {log_retention_days: 3}"
+    send(cluster, "PUT", "/cluster/configuration", {"config": config}, Role.ADMIN)
+    program = "entrypoint: [python, train.py]" if kind == "command" else "description: mine"
+    assert cluster.create(program, kind=kind).status == 201
+    assert cluster.get(PATH).json["log_retention_days"] == 3
