@@ -156,13 +156,13 @@ def _retention_of(
     """Return the retention of an experiment, given the cluster's defaults. Reads the settings."""
     settings: Settings = experiments.current_settings(services, state, definition)
     days = with_defaults(settings.data_retention, defaults)
-    planned = state.planned_expiry
+    planned = state.expiry.planned
     ended_ms = state.ended_ms if state.status.is_final else None
-    logs_due_ms = _due_ms(ended_ms, days.log_days, state.logs_deleted_ms)
-    metrics_due_ms = _due_ms(ended_ms, days.metrics_days, state.metrics_deleted_ms)
+    logs_due_ms = _due_ms(ended_ms, days.log_days, state.expiry.logs_deleted_ms)
+    metrics_due_ms = _due_ms(ended_ms, days.metrics_days, state.expiry.metrics_deleted_ms)
     trial_ends = [_end_ms(ended_ms, trial_days) for _, trial_days in settings.trial_log_days]
     due_ms = [logs_due_ms, metrics_due_ms]
-    due_ms += [end_ms for end_ms in trial_ends if end_ms and end_ms > state.expired_until_ms]
+    due_ms += [end_ms for end_ms in trial_ends if end_ms and end_ms > state.expiry.until_ms]
     return ExperimentRetention(
         experiment_id=state.experiment_id,
         name=state.name,
@@ -177,8 +177,8 @@ def _retention_of(
         logs_due_ms=logs_due_ms,
         metrics_due_ms=metrics_due_ms,
         planned_ms=None if planned is None else planned.due_ms,
-        logs_deleted_ms=state.logs_deleted_ms,
-        metrics_deleted_ms=state.metrics_deleted_ms,
+        logs_deleted_ms=state.expiry.logs_deleted_ms,
+        metrics_deleted_ms=state.expiry.metrics_deleted_ms,
         due=any(end_ms is not None and end_ms <= services.now_ms() for end_ms in due_ms),
     )
 

@@ -124,8 +124,8 @@ class Invariants:
             state = self._experiment_state(submitted)
             sort = listing_sort_key(state.experiment_id)
             for waits, partition in (
-                (state.planned_expiry, RETENTION_END.partition),
-                (state.pending_expiry, COLLECTION.partition),
+                (state.expiry.planned, RETENTION_END.partition),
+                (state.expiry.pending, COLLECTION.partition),
             ):
                 if waits is not None and Key(partition, sort) not in self.checker.rows:
                     raise InvariantBroken(f"{waits} of experiment {state.experiment_id} is lost")

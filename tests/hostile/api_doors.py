@@ -277,7 +277,7 @@ DOORS: Mapping[str, Door] = {
         },
         "/webhooks",
     ),
-    "PATCH /experiments/{experiment_id}/retention": Door(
+    "PATCH /experiments/{}/retention": Door(
         Role.USER,
         {"log_retention_days": 7, "metrics_retention_days": None, "trial_id": None},
         "/experiments/1/retention",

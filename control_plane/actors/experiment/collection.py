@@ -32,8 +32,8 @@ def request_collection(
     ]
     number = state.collection_number + 1
     request: dict[str, object] = {"generation": number, "retention": limits, "delete": delete}
-    if state.pending_expiry is not None and not delete:
-        request["expiry"] = list(astuple(state.pending_expiry))
+    if state.expiry.pending is not None and not delete:
+        request["expiry"] = list(astuple(state.expiry.pending))
     body = json.dumps(request).encode()
     context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), body)
     return evolve(state, collection_number=number)

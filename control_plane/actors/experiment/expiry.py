@@ -8,6 +8,7 @@ experiment drops its plan and its request.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.state import (
@@ -36,9 +37,9 @@ def plan_expiry(
     Data whose retention has ended by `after_ms` counts as deleted. An experiment that has not
     ended, or is being deleted, has no plan and no request.
     """
-    state = evolve(state, expired_until_ms=after_ms)
+    state = _with_expiry(state, until_ms=after_ms)
     if not _can_expire(state):
-        return _with_plan(evolve(state, pending_expiry=None), None, context)
+        return _with_plan(_with_expiry(state, pending=None), None, context)
     assert state.ended_ms is not None
     settings = settings_of(context)
     ends = due_times(state.ended_ms, settings.data_retention, settings)
@@ -52,7 +53,7 @@ def apply_expiry_due(state: ExperimentState, context: StepContext) -> Experiment
     Nothing is requested before the planned time. The row of the plan is written again then, or
     removed without a plan.
     """
-    planned = state.planned_expiry
+    planned = state.expiry.planned
     if planned is None or not _can_expire(state) or planned.due_ms > context.now_ms:
         return _with_plan(state, planned, context)
     retention = settings_of(context).data_retention
@@ -88,20 +89,20 @@ def finish_expiry(
     If the collector waits for the cluster's schedule, plan the time of the schedule instead. Return
     the state unchanged if the collection was no request of expired data, or failed.
     """
-    expiry = state.pending_expiry
+    expiry = state.expiry.pending
     if expiry is None or message.failure:
         return state
-    state = evolve(state, pending_expiry=None)
+    state = _with_expiry(state, pending=None)
     if message.expires_ms:
         planned = PlannedExpiry(message.expires_ms, is_scheduled=True)
         return _with_plan(state, planned if _can_expire(state) else None, context)
     ended_ms = state.ended_ms
     if ended_ms is not None and is_due(ended_ms, expiry.log_days, expiry.until_ms):
         context.add_reason("the logs were deleted: their retention has ended")
-        state = evolve(state, logs_deleted_ms=context.now_ms)
+        state = _with_expiry(state, logs_deleted_ms=context.now_ms)
     if ended_ms is not None and is_due(ended_ms, expiry.metrics_days, expiry.until_ms):
         context.add_reason("detailed metrics were deleted: their retention has ended")
-        state = evolve(state, metrics_deleted_ms=context.now_ms)
+        state = _with_expiry(state, metrics_deleted_ms=context.now_ms)
     return plan_expiry(state, context, after_ms=expiry.until_ms)
 
 
@@ -148,7 +149,7 @@ def _request(
         metrics_days=retention.metrics_days,
         is_scheduled=is_scheduled,
     )
-    state = _with_plan(evolve(state, pending_expiry=expiry), None, context)
+    state = _with_plan(_with_expiry(state, pending=expiry), None, context)
     return request_collection(state, context)
 
 
@@ -160,6 +161,12 @@ def _with_plan(
     if planned is not None:
         body = str(planned.due_ms).encode()
         context.write_row(RETENTION_END.partition, sort, body, expires_ms=planned.due_ms)
-    elif state.planned_expiry is not None:
+    elif state.expiry.planned is not None:
         context.write_row(RETENTION_END.partition, sort, None)
-    return evolve(state, planned_expiry=planned)
+    return _with_expiry(state, planned=planned)
+
+
+def _with_expiry(state: ExperimentState, **changes: object) -> ExperimentState:
+    """Return the state with changed fields of `data_expiry`. Equal fields change nothing."""
+    expiry = replace(state.expiry, **changes)  # type: ignore[arg-type]
+    return state if expiry == state.expiry else evolve(state, data_expiry=expiry)

@@ -132,6 +132,24 @@ class Expiry:
     """Whether the collector does not wait for the cluster's schedule."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataExpiry:
+    """The planned, requested and finished deletions of an experiment's expired data."""
+
+    planned: PlannedExpiry | None = None
+    """The next deletion. None: not planned."""
+    pending: Expiry | None = None
+    """The deletion that the last collection request contains, or None."""
+    until_ms: int = 0
+    """The time by which the retention of deleted data has ended, in epoch ms. 0: none was deleted
+    since the experiment ended and its settings of retention changed.
+    """
+    logs_deleted_ms: int | None = None
+    """The time of the last deletion of all logs, in epoch ms. None: never."""
+    metrics_deleted_ms: int | None = None
+    """The time of the last deletion of detailed metrics, in epoch ms. None: never."""
+
+
 @dataclass(frozen=True)
 class ExperimentState:
     """The head of an experiment.
@@ -232,18 +250,13 @@ class ExperimentState:
     """The limits of metrics that webhooks have announced, as `WEBHOOK/TRIGGER`."""
     alerts: int = 0
     """The number of alerts that webhooks announce or have announced."""
-    planned_expiry: PlannedExpiry | None = None
-    """The next deletion of expired data. None: not planned (expiry.py)."""
-    pending_expiry: Expiry | None = None
-    """The deletion of expired data that the last collection request contains, or None."""
-    expired_until_ms: int = 0
-    """The time by which the retention of deleted data has ended, in epoch ms. 0: none was deleted
-    since the experiment ended and its settings of retention changed.
-    """
-    logs_deleted_ms: int | None = None
-    """The time of the last deletion of all logs, in epoch ms. None: never."""
-    metrics_deleted_ms: int | None = None
-    """The time of the last deletion of detailed metrics, in epoch ms. None: never."""
+    data_expiry: DataExpiry | None = field(default=None, metadata=keep_stored_name("expiry"))
+    """The deletion of expired logs and metrics (expiry.py). None: none was planned yet."""
+
+    @property
+    def expiry(self) -> DataExpiry:
+        """Return the deletion of expired logs and metrics, without plans if none was planned."""
+        return self.data_expiry or DataExpiry()
 
     @property
     def title(self) -> str:

@@ -21,4 +21,4 @@ def expire_data(state: TrialState, message: DataExpired, context: StepContext) -
         if message.metrics and expired.metrics_epoch < state.epoch:
             expired = replace(expired, metrics_epoch=state.epoch, metrics_ms=context.now_ms)
     context.reply = (expired.logs_epoch, expired.metrics_epoch)
-    return state if expired == state.expired_data else evolve(state, expired_data=expired)
+    return state if expired == state.expired_data else evolve(state, deletions=expired)

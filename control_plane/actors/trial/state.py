@@ -368,8 +368,13 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
-    expired_data: ExpiredData = ExpiredData()
-    """The logs and metrics that were deleted after their retention (expiry.py)."""
+    deletions: ExpiredData | None = None
+    """The deletions of expired logs and metrics (expiry.py). None: nothing was deleted."""
+
+    @property
+    def expired_data(self) -> ExpiredData:
+        """Return the deletions of expired logs and metrics, with epochs of 0 without a deletion."""
+        return self.deletions or ExpiredData()
 
     @property
     def has_reached_length(self) -> bool:

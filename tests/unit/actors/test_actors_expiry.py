@@ -40,7 +40,7 @@ def ended_experiment(retention: DataRetention) -> ActorHarness:
 
 def planned_ms(actor: ActorHarness) -> int | None:
     row = actor.rows.get(PLAN)
-    assert (row is None) == (actor.state.planned_expiry is None)
+    assert (row is None) == (actor.state.expiry.planned is None)
     return None if row is None else int(row.body)
 
 
@@ -62,14 +62,14 @@ def test_days_count_from_the_end_of_the_experiment() -> None:
     assert planned_ms(actor) is None
     assert requested_expiry(actor) == [START_MS + 7 * DAY_MS, 7, 30, False]
     actor.deliver(CollectionEnded(actor.state.collection_number))
-    assert actor.state.logs_deleted_ms == actor.now_ms
-    assert actor.state.metrics_deleted_ms is None
+    assert actor.state.expiry.logs_deleted_ms == actor.now_ms
+    assert actor.state.expiry.metrics_deleted_ms is None
     # The metrics are next.
     assert planned_ms(actor) == START_MS + 30 * DAY_MS
     actor.now_ms = START_MS + 30 * DAY_MS
     actor.deliver(ExpiryDue())
     actor.deliver(CollectionEnded(actor.state.collection_number))
-    assert actor.state.metrics_deleted_ms == actor.now_ms
+    assert actor.state.expiry.metrics_deleted_ms == actor.now_ms
     assert planned_ms(actor) is None
 
 
@@ -98,8 +98,8 @@ def test_later_request_for_checkpoints_keeps_the_expiry() -> None:
     assert requested_expiry(actor) == first
     # The answer to the replaced request changes nothing.
     actor.deliver(CollectionEnded(old))
-    assert actor.state.logs_deleted_ms is None
-    assert actor.state.pending_expiry is not None
+    assert actor.state.expiry.logs_deleted_ms is None
+    assert actor.state.expiry.pending is not None
 
 
 def test_continued_experiment_drops_plan_and_request() -> None:
@@ -107,9 +107,9 @@ def test_continued_experiment_drops_plan_and_request() -> None:
     actor.deliver(ExpiryDue())
     actor.deliver(ContinueRequested())
     assert actor.state.status is Status.ACTIVE
-    assert (planned_ms(actor), actor.state.pending_expiry) == (None, None)
+    assert (planned_ms(actor), actor.state.expiry.pending) == (None, None)
     actor.deliver(CollectionEnded(actor.state.collection_number))
-    assert actor.state.logs_deleted_ms is None
+    assert actor.state.expiry.logs_deleted_ms is None
     actor.deliver(ExpiryDue())
     assert REQUEST not in actor.rows
     # The days count from the new end.
@@ -166,7 +166,7 @@ def test_schedule_postpones_the_request_once() -> None:
     at_ms = START_MS + 5_000
     actor.deliver(CollectionEnded(actor.state.collection_number, expires_ms=at_ms))
     assert planned_ms(actor) == at_ms
-    assert actor.state.logs_deleted_ms is None
+    assert actor.state.expiry.logs_deleted_ms is None
     actor.now_ms = at_ms
     actor.deliver(ExpiryDue())
     assert requested_expiry(actor) == [at_ms, 0, None, True]
@@ -176,7 +176,7 @@ def test_failed_collection_of_a_deletion_records_nothing() -> None:
     actor = ended_experiment(DataRetention(0))
     actor.deliver(ExpiryDue())
     actor.deliver(CollectionEnded(actor.state.collection_number, "the store is away"))
-    assert actor.state.logs_deleted_ms is None
+    assert actor.state.expiry.logs_deleted_ms is None
 
 
 def test_admin_applies_the_clusters_defaults_to_unset_days() -> None:

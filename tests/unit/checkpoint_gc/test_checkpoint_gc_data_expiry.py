@@ -56,7 +56,7 @@ def test_logs_are_deleted_after_their_days(cluster: CollectionCluster) -> None:
         assert trial(cluster, trial_id).expired_data.logs_epoch == 1
         assert [*cluster.objects.list_objects(ObjectKey(f"logs/{trial_id}"))] == []
     assert steps_of(cluster, 1, "training") == list(range(1, LAST + 1))
-    assert cluster.experiment.logs_deleted_ms is not None
+    assert cluster.experiment.expiry.logs_deleted_ms is not None
     assert cluster.rows("retention-ends") == []
 
 
@@ -71,7 +71,7 @@ def test_metrics_keep_validations_extremes_and_last_values(cluster: CollectionCl
         assert not ranks.rows
         assert [*cluster.objects.list_objects(ObjectKey(f"metrics/{trial_id}"))] == []
     assert len(log_text(cluster, 1)) == 6_006
-    assert cluster.experiment.metrics_deleted_ms is not None
+    assert cluster.experiment.expiry.metrics_deleted_ms is not None
 
 
 def test_days_of_a_trial_replace_those_of_the_experiment(cluster: CollectionCluster) -> None:
