@@ -255,7 +255,7 @@ class ExperimentState:
 
     @property
     def expiry(self) -> DataExpiry:
-        """Return the deletion of expired logs and metrics, without plans if none was planned."""
+        """Return the plan of the deletion of expired logs and metrics, which may be empty."""
         return self.data_expiry or DataExpiry()
 
     @property
