@@ -64,6 +64,7 @@ class Cluster:
     def stores(self) -> Stores:
         """The object store and the checkpoint stores, as the collector uses them."""
         from control_plane.checkpoint_gc.stores import Stores
+        from control_plane.queries.cluster_configuration import next_deletion_ms
 
         adapters = self.adapters
         return Stores(
@@ -73,6 +74,7 @@ class Cluster:
             self.endpoints,
             adapters.cluster_id,
             adapters.purges_versions,
+            lambda after_ms: next_deletion_ms(self.engine.table, after_ms),
         )
 
     @cached_property

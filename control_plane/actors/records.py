@@ -211,6 +211,23 @@ class Snapshot:
     """Whether a user has deleted the snapshot, and no newer snapshot was saved."""
 
 
+RETENTION_DAYS_MAX = 32_767
+"""The most days for which logs and metrics are kept, as in Determined."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataRetention:
+    """The days from the end of an experiment for which logs and detailed metrics are kept.
+
+    -1: as long as the experiment. None: not set, which means the same.
+    """
+
+    log_days: int | None = None
+    """The days for which logs are kept."""
+    metrics_days: int | None = None
+    """The days for which detailed metrics are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """The numbers of checkpoints that the collector keeps."""

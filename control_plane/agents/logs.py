@@ -273,6 +273,16 @@ class TrialLogs:
                 yield self.read_content(trial_id, chunk, first, last)
 
 
+def log_range(last_epoch: int) -> tuple[str, str]:
+    """Return the start and the exclusive end of the sort keys of logs up to an epoch's."""
+    return LOGS, _sort_key(last_epoch + 1, 0)
+
+
+def chunk_epoch(key: ObjectKey) -> int:
+    """Return the epoch of the allocation of a chunk in the object store."""
+    return int(key.parts[2].partition(".")[2])
+
+
 def _decode_chunk(trial_id: int, row: Row) -> IndexedChunk:
     """Decode an index row. Rows of the first releases have neither time marks nor text."""
     _, epoch, start = row.key.sort.split("#")

@@ -210,6 +210,25 @@ def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport
     yield Put(key, 1, body, Expect.ANYTHING)
 
 
+def kept_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport]) -> Iterator[Put]:
+    """Yield the unconditional writes of the reports that stay after the retention of a stream.
+
+    A row's key has the offset of the row's last report, so that all other rows of the stream sort
+    before. A row with several reports has at most SEGMENT_BYTES_MAX. Without reports, yield
+    nothing.
+    """
+    for put in segment_writes(trial_id, stream, reports) if reports else ():
+        columns = decode_segment(put.body, to_segment(Row(put.key, 1, put.body)).offset)
+        key = Key(put.key.partition, stream.sort_key(columns.offsets[-1]))
+        yield replace(put, key=key)
+
+
+def segment_object(row: Row) -> ObjectKey | None:
+    """Return the object with a row's reports. Return None for a row with inline reports."""
+    digest = content_digest(row.body)
+    return None if digest is None else _object_key(row.key, digest)
+
+
 def store_full_segment(objects: ObjectStore, put: Put) -> Put:
     """Move the reports of a full row into the object store and return the write of the rest.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.experiment.state import ExperimentState, Expiry
 from control_plane.actors.messages.experiment import CollectionEnded
 from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointDeletionRequested
 from control_plane.actors.records import Retention
@@ -20,6 +20,7 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     inventory_checkpoints,
     newest_checkpoint,
 )
+from control_plane.checkpoint_gc.data_expiry import delete_expired_data
 from control_plane.checkpoint_gc.erasure import erase_experiment
 from control_plane.checkpoint_gc.package_archives import remove_package_archives
 from control_plane.checkpoint_gc.pins import is_pinned
@@ -50,6 +51,8 @@ class CollectionRequest:
     """The numbers of checkpoints to keep; all 0 if the experiment is deleted."""
     delete: bool
     """Whether the experiment is deleted with all its data."""
+    expiry: Expiry | None = None
+    """The deletion of logs and metrics whose retention has ended, or None."""
 
 
 def decode_request(row: Row) -> CollectionRequest:
@@ -58,7 +61,8 @@ def decode_request(row: Row) -> CollectionRequest:
     """
     fields = parse_json(row.body)
     retention = _NOTHING if fields["delete"] else Retention(*fields["retention"])
-    return CollectionRequest(row, fields["generation"], retention, fields["delete"])
+    expiry = Expiry(*fields["expiry"]) if "expiry" in fields else None
+    return CollectionRequest(row, fields["generation"], retention, fields["delete"], expiry)
 
 
 def execute_request(
@@ -69,6 +73,7 @@ def execute_request(
     Mark the checkpoints that the retention does not keep, and remove the files of all marked
     checkpoints. If the experiment has ended, also remove incomplete uploads and archives of
     packages. For a deletion, also remove unrecorded checkpoints and erase the experiment's data.
+    Delete expired logs and metrics, unless the cluster's schedule postpones their deletion.
 
     Raises:
         CollectionFailed: a checkpoint must stay, or something cannot be removed.
@@ -86,11 +91,23 @@ def execute_request(
     if request.delete:
         yield from remove_unrecorded(stores, experiment)
         yield from erase_experiment(stores, experiment)
-    report_end(stores.engine, experiment.experiment_id, request)
+    waits_until_ms = 0
+    if request.expiry is not None:
+        waits_until_ms = _postponed_ms(stores, request.expiry)
+    if request.expiry is not None and not waits_until_ms:
+        yield from delete_expired_data(
+            stores, experiment, request.expiry, Check(request.row.key, request.row.revision)
+        )
+    report_end(stores.engine, experiment.experiment_id, request, expires_ms=waits_until_ms)
 
 
 def report_end(
-    engine: Engine, experiment_id: int, request: CollectionRequest, failure: str = ""
+    engine: Engine,
+    experiment_id: int,
+    request: CollectionRequest,
+    failure: str = "",
+    *,
+    expires_ms: int = 0,
 ) -> None:
     """Post CollectionEnded to the experiment, and let the experiment process the message.
 
@@ -98,9 +115,20 @@ def report_end(
 
     Args:
         failure: the reason for the user why the collection failed; "" means success.
+        expires_ms: the time to which the deletion of expired data is postponed; 0 for none.
     """
-    ended = CollectionEnded(request.generation, failure)
+    ended = CollectionEnded(request.generation, failure, expires_ms)
     engine.post_message(addresses.experiment(experiment_id), ended, sender=SENDER)
+
+
+def _postponed_ms(stores: Stores, expiry: Expiry) -> int:
+    """Return the time to which the cluster's schedule postpones a deletion; 0 for no postponement.
+
+    The schedule does not postpone a deletion for which an admin or an earlier time of the schedule
+    asks.
+    """
+    next_ms = None if expiry.is_scheduled else stores.next_deletion_ms(expiry.until_ms)
+    return 0 if next_ms is None or next_ms <= stores.engine.clock() else next_ms
 
 
 def list_unwanted(

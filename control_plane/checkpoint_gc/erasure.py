@@ -61,7 +61,7 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
     table = stores.engine.table
     for kind in (JOURNAL, f"{PARTS}search/", EXPERIMENT_REPLACEMENT.sort):
         keys = (row.key for row in read_rows(table, address, kind, f"{kind}~"))
-        yield from _delete_rows(table, keys)
+        yield from delete_rows(table, keys)
 
 
 def remove_tensorboard_files(stores: Stores, experiment_id: int) -> Steps:
@@ -113,12 +113,12 @@ def _erase_trial(stores: Stores, trial_id: int) -> Steps:
     for start in range(0, len(uuids), OPERATIONS_MAX):
         expire_pins(engine.table, uuids[start : start + OPERATIONS_MAX], engine.clock())
         yield NO_FILES
-    yield from _delete_rows(engine.table, (Key(CHECKPOINTS, uuid) for uuid in uuids))
+    yield from delete_rows(engine.table, (Key(CHECKPOINTS, uuid) for uuid in uuids))
     rows = read_rows(engine.table, address, _FIRST, _LAST)
-    yield from _delete_rows(engine.table, (row.key for row in rows if row.key.sort != HEAD))
+    yield from delete_rows(engine.table, (row.key for row in rows if row.key.sort != HEAD))
 
 
-def _delete_rows(table: StateTable, keys: Iterable[Key]) -> Steps:
+def delete_rows(table: StateTable, keys: Iterable[Key]) -> Steps:
     """Delete rows in commits of OPERATIONS_MAX, a commit per step. Raises TableError.
 
     Missing rows are not an error.

@@ -56,12 +56,20 @@ def remove_objects(objects: ObjectStore, prefix: ObjectKey) -> Steps:
     at once.
     """
     for listed in objects.list_objects(prefix):
-        for answers in count(1):
-            try:
-                objects.delete(listed.key)
-                break
-            except StoreBusy:
-                if answers > BUSY_ANSWERS_MAX:
-                    raise
-            yield STORE_BUSY
-        yield ONE_FILE
+        yield from remove_object(objects, listed.key)
+
+
+def remove_object(objects: ObjectStore, key: ObjectKey) -> Steps:
+    """Remove an object, in a single step unless the store asks for fewer requests.
+
+    Otherwise as `remove_objects`. A missing object is no error.
+    """
+    for answers in count(1):
+        try:
+            objects.delete(key)
+            break
+        except StoreBusy:
+            if answers > BUSY_ANSWERS_MAX:
+                raise
+        yield STORE_BUSY
+    yield ONE_FILE

@@ -1,5 +1,6 @@
 """The stores with the data of experiments, from which a collection deletes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
@@ -38,6 +39,10 @@ class Stores:
     """The id of this cluster in manifests. "": no checkpoint counts as the cluster's own."""
     purges_versions: bool = False
     """Whether the store `checkpoints` keeps versions that the collector deletes for good."""
+    next_deletion_ms: Callable[[int], int | None] = lambda after_ms: None
+    """Returns the first time after a time at which the cluster deletes expired logs and metrics, in
+    epoch ms. None: the cluster deletes expired data at once.
+    """
 
     def checkpoint_files(self, experiment_id: int, *, purge: bool = False) -> CheckpointFiles:
         """Open the store of an experiment's checkpoints. The experiment must exist.

@@ -17,6 +17,7 @@ from control_plane.config.hyperparameters import (
 )
 from control_plane.config.integrations import choice_findings
 from control_plane.config.log_policies import find_content_problems
+from control_plane.config.retention import retention_findings
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.field_types import BATCH_SIZE, COUNT_MAX, MAX_LENGTH_HINT, is_count
 from control_plane.findings import Finding, path_text, shown_count
@@ -149,6 +150,10 @@ def _check_integrations(config: ExperimentConfig, scope: Scope) -> Iterator[Find
     yield from choice_findings(config.integrations)
 
 
+def _check_retention(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    yield from retention_findings(config.retention_policy)
+
+
 def _check_log_policies(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     yield from find_content_problems(config.log_policies, ("log_policies",))
 
@@ -166,6 +171,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"searcher", "hyperparameters", "debugger"}), _check_debugger),
     (frozenset({"integrations"}), _check_integrations),
     (frozenset({"log_policies"}), _check_log_policies),
+    (frozenset({"retention_policy"}), _check_retention),
 )
 
 

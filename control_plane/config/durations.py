@@ -49,6 +49,13 @@ def _parse_milliseconds(value: object) -> object:
     return int(total_ms)
 
 
+def find_duration_ms(text: str) -> int | None:
+    """Return the milliseconds of a text like 24h. Return None for any other text."""
+    if not _WHOLE.match(text.strip()):
+        return None
+    return int(sum(float(count) * UNITS_MS[unit] for count, unit in _PIECE.findall(text)))
+
+
 def _check_positive(time_ms: int) -> int:
     if not time_ms:
         refuse("must be longer than 0")

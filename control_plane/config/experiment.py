@@ -203,7 +203,10 @@ class ExperimentConfig(Section):
     accepted, but have no effect.
     """
     retention_policy: CarriedMap | None = None
-    """Accepted, but has no effect."""
+    """The [retention](manage.md#delete-old-logs-and-metrics) of logs and metrics: a map with
+    `log_retention_days` and `metrics_retention_days`, counted from the end of the experiment. -1
+    keeps the data. The cluster's `retention_policy` has defaults.
+    """
     log_policies: LogPolicies = ()
     """Actions for lines of the log that match a pattern; see
     [Log policies](log-policies.md). Policies of the cluster are added, unless they have the name

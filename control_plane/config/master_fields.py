@@ -42,7 +42,6 @@ CLUSTER: Final[Hints] = MappingProxyType(
         "grpc_port": _ADDRESS,
         "log": "remove it: `detcloud master logs` prints all lines",
         "logging": "remove it: logs are kept with their experiment",
-        "retention_policy": "remove it: logs are kept with their experiment",
         "security": _SIGN_IN,
         "scim": _SIGN_IN,
         "saml": _SIGN_IN,

@@ -30,6 +30,7 @@ from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
+from control_plane.config.retention import RetentionRules
 from control_plane.config.run_limits import ExperimentLimitRules, LimitRules, RunLimitRules
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
 from control_plane.config.storage import CheckpointStorage, Storage
@@ -259,6 +260,8 @@ class ClusterConfig(Section):
     """The limits of commands, notebooks and shells; see Run limits."""
     experiment_limits: ExperimentLimitRules = Field(default_factory=ExperimentLimitRules)
     """The limits of experiments; see Experiment limits."""
+    retention_policy: RetentionRules = Field(default_factory=RetentionRules)
+    """The retention of logs and metrics; see Retention policy."""
     alarms: Alarms = Field(default_factory=Alarms)
     """The thresholds of the cluster's alarms; see Alarms."""
     webhooks: Webhooks = Field(default_factory=Webhooks)

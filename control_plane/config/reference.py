@@ -31,6 +31,7 @@ from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.retention import RetentionRules
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
@@ -186,6 +187,7 @@ TYPES: Final[Mapping[str, str]] = {
     "PoolNames": "string, or list of strings",
     "Duration": "duration",
     "PositiveDuration": "duration",
+    "DeletionTimes": "string",
     "ImagesField": "string, or map",
     "VariablesField": "list of strings, or map",
     "VariableNames": "list of strings",
@@ -274,6 +276,12 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`max_duration` of [experiments](manage.md#stop-continue-end). Running experiments keep "
         "their limits when the values change.",
         ExperimentLimitRules,
+    ),
+    (
+        "Retention policy",
+        "`retention_policy`: how long [logs and metrics](manage.md#delete-old-logs-and-metrics) of "
+        "ended experiments are kept. Experiments keep their days when the defaults change.",
+        RetentionRules,
     ),
     (
         "Alarms",

@@ -5,19 +5,25 @@ cluster / configuration      the configuration without the pools
 """
 
 import json
+import logging
 from typing import Any
 
+from control_plane.actors.records import DataRetention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.alarms import Alarms
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
+from control_plane.config.durations import find_duration_ms
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.retention import stored_retention
 from control_plane.config.storage import parse_storage
 from control_plane.config.webhooks import Smtp
 from control_plane.queries import pool as pools
 from control_plane.rows import cluster_rows, pool_rows
 from control_plane.services import Services
 from control_plane.state.table import Key, Row, StateTable
+
+log = logging.getLogger(__name__)
 
 POOL_CONFIGS = pool_rows.POOL_CONFIG.partition
 SHARED_CONFIG = Key(*cluster_rows.CONFIGURATION.only_key)
@@ -74,6 +80,32 @@ def deletion_limit(table: StateTable) -> float:
         "checkpoint_deletions_per_second", DELETIONS_PER_SECOND
     )
     return limit
+
+
+def data_retention(table: StateTable) -> DataRetention:
+    """Return the configured default days for which logs and metrics are kept."""
+    return stored_retention(_shared_fields(table).get("retention_policy"))
+
+
+def next_deletion_ms(table: StateTable, after_ms: int) -> int | None:
+    """Return the first time of the configured deletions of logs and metrics after a time.
+
+    Return None without a schedule, and for a schedule without any time.
+    """
+    schedule = _shared_fields(table).get("retention_policy", {}).get("schedule")
+    if not schedule:
+        return None
+    period_ms = find_duration_ms(schedule)
+    if period_ms:
+        return (after_ms // period_ms + 1) * period_ms
+    # Only clusters with a schedule pay for the import of cronsim.
+    from control_plane.cron_times import CronInvalid, CronTimes
+
+    try:
+        return CronTimes(schedule, "UTC").next_time(after_ms)
+    except CronInvalid as error:
+        log.warning("retention_policy.schedule %s", error)
+        return None
 
 
 def alarm_settings(table: StateTable) -> Alarms:

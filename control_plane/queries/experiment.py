@@ -123,6 +123,8 @@ class Experiment(Answer):
     run: SingleRun | None = None
     values: dict[str, ListedValue] = {}
     signal: str = ""
+    logs_deleted_ms: int | None = None
+    metrics_deleted_ms: int | None = None
 
 
 class ExperimentWithConfig(Experiment):
@@ -364,6 +366,8 @@ def _fields(
         "ended_ms": state.ended_ms,
         "message": state.message,
         "signal": state.signal,
+        "logs_deleted_ms": state.expiry.logs_deleted_ms,
+        "metrics_deleted_ms": state.expiry.metrics_deleted_ms,
         "labels": list(current.labels),
         "metadata": dict(current.metadata),
         "revision": remarks_revision(state, current),

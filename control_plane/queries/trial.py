@@ -136,6 +136,8 @@ class Trial(Answer):
     message: str
     exit_code: int | None
     cost: float
+    logs_deleted_ms: int | None = None
+    metrics_deleted_ms: int | None = None
 
 
 class TrialWithEnvironment(Trial):
@@ -350,6 +352,9 @@ def _fields(services: Services, state: TrialState, search: _Search) -> dict[str,
         "message": _shown_message(state),
         "exit_code": state.exit_code,
         "cost": _cost_micros(services, state) / MICROS_PER_DOLLAR,
+        # A mark without a time has epoch 0: nothing was deleted.
+        "logs_deleted_ms": state.expired_data.logs_ms or None,
+        "metrics_deleted_ms": state.expired_data.metrics_ms or None,
     }
 
 

@@ -56,6 +56,8 @@ COLLECTION = RowType(
         "generation": "the number of the request",
         "retention": "the checkpoints to keep: best of the experiment, best and latest of a trial",
         "delete": "whether the experiment is deleted",
+        "expiry": "the latest end of a retention, the days of logs and metrics, and whether to "
+        "delete expired data at once; missing without expired data",
     },
     writers=("actors.experiment.collection", "actors.experiment.deletion"),
     readers=("checkpoint_gc.collector",),
@@ -67,6 +69,15 @@ REMOVAL = RowType(
     body="the decimal id of the trial",
     writers=("actors.trial.checkpoints",),
     readers=("checkpoint_gc.collector", "checkpoint_gc.removal"),
+)
+RETENTION_END = RowType(
+    name="end of a retention",
+    key="retention-ends / EXPERIMENT",
+    meaning="The time at which an ended experiment requests the deletion of logs or metrics.",
+    body="the time in epoch ms, as a decimal number",
+    writers=("actors.experiment.expiry",),
+    readers=("engine.row_expiry",),
+    expiry="at the time, when the experiment gets a message",
 )
 SUGGESTION = RowType(
     name="awaited suggestion",
@@ -142,6 +153,7 @@ ROW_TYPES = (
     FORK,
     COLLECTION,
     REMOVAL,
+    RETENTION_END,
     SUGGESTION,
     CHECKPOINT,
     PIN,

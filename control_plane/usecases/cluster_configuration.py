@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from control_plane.config.durations import find_duration_ms
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.section import REVEAL
-from control_plane.errors import Code, Detail, RequestError
+from control_plane.errors import Code, Detail, RequestError, invalid
 from control_plane.queries import pool as pools
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.services import Services
@@ -89,8 +90,10 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
 
     Raises:
         RequestError: conflict, naming each pool that would be removed and has jobs, agents or
-            instances; invalid, if a pool has a provider that the cluster does not support.
+            instances; invalid, if a pool has a provider that the cluster does not support, or the
+            schedule of deletions has no time.
     """
+    _check_deletion_times(after)
     names = pools.pool_names(services)
     difference = configuration_difference(cluster_config(services), after, names)
     places = {f"resource_pools[{n}].": pool for n, pool in enumerate(after.resource_pools)}
@@ -104,6 +107,20 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
         )
         raise RequestError(Code.CONFLICT, text)
     return difference
+
+
+def _check_deletion_times(config: ClusterConfig) -> None:
+    """Raise RequestError invalid for a cron expression that has no time or cannot be read."""
+    schedule = config.retention_policy.schedule
+    if schedule is None or find_duration_ms(schedule):
+        return
+    # Few configurations have a schedule, and the import takes 30 ms (bench/cold_starts.py).
+    from control_plane.cron_times import CronInvalid, CronTimes
+
+    try:
+        CronTimes(schedule, "UTC")
+    except CronInvalid as error:
+        raise invalid("retention_policy.schedule", str(error)) from None
 
 
 def check_removable(services: Services, name: str) -> None:

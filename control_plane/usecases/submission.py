@@ -31,6 +31,7 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.integrations import webhook_choice
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
+from control_plane.config.retention import stored_retention
 from control_plane.config.run_limits import RunLimits
 from control_plane.config.schedule import SECTION as SCHEDULE
 from control_plane.config.template import Template, drop_template_secrets
@@ -206,6 +207,7 @@ def check_submission(
         restored_from=submission.restored_from,
         raises_events=True,
         webhooks=webhook_choice(config.integrations),
+        data_retention=stored_retention(config.retention_policy),
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
@@ -342,6 +344,7 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
     defaults = {
         **task_defaults(pools[0].pool, pools[0].cluster),
         **rules.config_layer(submission.kind),
+        **pools[0].cluster.retention_policy.config_layer(),
     }
     config = check_over(defaults) if defaults else config
     limits, snapshots = RunLimits(config.idle_timeout, config.max_duration), None

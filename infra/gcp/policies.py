@@ -28,7 +28,6 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     # Overwriting an object would require the permission to delete.
     "add_objects": ("storage.objects.create", "storage.objects.get"),
     "delete_objects": ("storage.objects.delete", "storage.objects.get", "storage.objects.list"),
-    "erase_objects": ("storage.objects.delete", "storage.objects.list"),
     "get_objects": ("storage.objects.get",),
     "export_rows": ("datastore.databases.export",),
     "write_exports": (
@@ -236,12 +235,12 @@ def list_relay_grants() -> list[Grant]:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: list and delete in both buckets, read checkpoints.
+    """Return the grants of `checkpoint_gc`: list, read and delete in both buckets.
 
     The grant on the database is not included.
     """
     return [
-        Grant("checkpoint_gc", "erase_objects", OBJECTS),
+        Grant("checkpoint_gc", "delete_objects", OBJECTS),
         Grant("checkpoint_gc", "delete_objects", CHECKPOINTS),
     ]
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.state import ExperimentState
-from control_plane.actors.records import Status
+from control_plane.actors.experiment.state import ExperimentState, listing_sort_key
+from control_plane.actors.records import DataRetention, Status
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS
 from control_plane.actors.trial.state import TrialState
+from control_plane.rows.experiment_rows import COLLECTION, RETENTION_END
 from control_plane.rows.registry import find_row_type
 from control_plane.simulation.experiment import SimulationResult, simulate_experiment
 from control_plane.simulation.machines import ValidationSchedule
 from control_plane.simulation.submission import validation_schedule
-from control_plane.state.table import TableError
+from control_plane.state.table import Key, TableError
 from simulator.checks.state_checker import InvariantBroken, StateChecker
 from simulator.machines.agent import SimulatedAgent
 from simulator.machines.checkpoints import CheckpointStore
@@ -93,7 +94,7 @@ class Invariants:
 
     def check(self, experiments: Iterable[SubmittedExperiment]) -> None:
         """Check that no error was logged, that all submitted experiments exist, and that the newest
-        checkpoint of each unfinished trial exists.
+        checkpoint of each unfinished trial exists. No expired data is marked before its time.
 
         The caller repeats this check every minute. Raises InvariantBroken.
         """
@@ -101,6 +102,7 @@ class Invariants:
             raise InvariantBroken(f"an error was logged: {self.errors.messages[0]}")
         for submitted in experiments:
             self._experiment_state(submitted)
+        self._check_expired_data(experiments)
         for trial in self.checker.actor_states("trial"):
             if not trial.status.is_final and trial.checkpoint is not None:
                 self._check_newest_checkpoint(trial)
@@ -120,10 +122,34 @@ class Invariants:
             raise InvariantBroken(f"rows are left over: {left[:5]}")
         for submitted in experiments:
             state = self._experiment_state(submitted)
+            sort = listing_sort_key(state.experiment_id)
+            for waits, partition in (
+                (state.expiry.planned, RETENTION_END.partition),
+                (state.expiry.pending, COLLECTION.partition),
+            ):
+                if waits is not None and Key(partition, sort) not in self.checker.rows:
+                    raise InvariantBroken(f"{waits} of experiment {state.experiment_id} is lost")
             if submitted.runs_to_end:
                 _check_search_result(
                     submitted.search, state, self._trial_states(state.experiment_id)
                 )
+
+    def _check_expired_data(self, experiments: Iterable[SubmittedExperiment]) -> None:
+        """Check that only trials with a short retention are marked, and no present run.
+
+        The marks count the runs whose logs and metrics were deleted. Raises InvariantBroken.
+        """
+        short = {
+            submitted.experiment_id
+            for submitted in experiments
+            if submitted.search.message.data_retention == DataRetention(0, 0)
+        }
+        for trial in self.checker.actor_states("trial"):
+            marked = max(trial.expired_data.logs_epoch, trial.expired_data.metrics_epoch)
+            if marked and trial.experiment_id not in short:
+                raise InvariantBroken(f"data of trial {trial.trial_id} was deleted too early")
+            if marked == trial.epoch > 0 and trial.allocation is not None:
+                raise InvariantBroken(f"the present run of trial {trial.trial_id} is marked")
 
     def _experiment_state(self, submitted: SubmittedExperiment) -> ExperimentState:
         """Return an experiment's state. Raises InvariantBroken if the experiment has no state."""

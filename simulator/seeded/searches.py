@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from control_plane.actors.messages.experiment import ExperimentSubmitted
-from control_plane.actors.records import Retention
+from control_plane.actors.records import DataRetention, Retention
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.searchers.methods.random import RandomPlan
@@ -150,6 +150,12 @@ def parallel_random_search(trials: int, seed: int, batch_seconds: float = 30.0) 
     return replace(search, message=replace(search.message, plan=plan))
 
 
+def _data_retention(seed: int) -> DataRetention:
+    """Return the retention of a search's logs and metrics, which ends at once for half of all."""
+    is_short = hash_fraction(seed, "data_retention") < 0.5
+    return DataRetention(0, 0) if is_short else DataRetention(1, 7)
+
+
 def _search(
     family: str, config: ExperimentConfig, seed: int, failures_max: int, batch_seconds: float
 ) -> Search:
@@ -164,6 +170,7 @@ def _search(
         plan=plan,
         settings=replace(message.settings, max_restarts=failures_max),
         retention=Retention(1, 1, 1),
+        data_retention=_data_retention(seed),
         listing_has_failures=True,
         has_values_row=True,
     )

@@ -51,6 +51,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "create?experiment=1": ("New experiment", "The configuration is valid."),
     "create?trial=1": ("New experiment", "The configuration is valid."),
     "models": ("Models", "No models yet."),
+    "schedules": ("Schedules", "No schedules yet."),
     "reports": ("Reports", "No reports yet."),
     "templates": ("Templates", "No templates."),
     "webhooks": ("Webhooks", "No webhooks yet."),

@@ -277,6 +277,11 @@ DOORS: Mapping[str, Door] = {
         },
         "/webhooks",
     ),
+    "PATCH /experiments/{}/retention": Door(
+        Role.USER,
+        {"log_retention_days": 7, "metrics_retention_days": None, "trial_id": None},
+        "/experiments/1/retention",
+    ),
     "POST /schedules": Door(
         Role.USER,
         {

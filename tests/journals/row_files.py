@@ -171,6 +171,8 @@ def _store_more_rows(cluster: Cluster) -> None:
     sum_closed_days(table, "default", NOW_MS)
     sessions = UploadSessions(table, 1, UUID, "model.pt")
     sessions.keep("upload-1", None)
+    kept_briefly = cluster.create(f"{CONFIG}\nretention_policy: {{log_retention_days: 7}}\n")
+    cluster.post(f"/experiments/{kept_briefly.json['id']}/kill", {})
 
 
 def _observe(cluster: Cluster, add: Callable[[Sequence[Write]], None]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from control_plane.actors import records
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
 from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
@@ -16,8 +17,10 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_hangs as to_hangs
+from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
@@ -245,6 +248,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
         TRIAL, lambda: to_trial.PartialDeletionEnded(CHECKPOINTS[0], PATTERNS)
     ),
     to_trial.TrialDeleted: Largest(TRIAL, to_trial.TrialDeleted),
+    DataExpired: Largest(TRIAL, lambda: DataExpired(logs=True, metrics=True)),
     to_trial.WorkAssigned: Largest(TRIAL, lambda: to_trial.WorkAssigned(200, False)),
     to_trial.ExperimentStatusChanged: Largest(
         TRIAL, lambda: to_trial.ExperimentStatusChanged(Status.STOPPING_KILLED, forced=True)
@@ -337,7 +341,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     ),
     to_experiment.OperationsPosted: Largest(CUSTOM, largest_post),
     to_experiment.CollectionEnded: Largest(
-        CROWD, lambda: to_experiment.CollectionEnded(1, failure=REASON)
+        CROWD, lambda: to_experiment.CollectionEnded(1, failure=REASON, expires_ms=NOW_MS)
     ),
     to_experiment.DeletionContinued: Largest(_ENDED, to_experiment.DeletionContinued),
     to_experiment.SearchContinued: Largest(GANG, to_experiment.SearchContinued),
@@ -368,6 +372,8 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
+    ExpiryDue: Largest(CROWD, ExpiryDue),
+    ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(records.DataRetention(0, 0))),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")

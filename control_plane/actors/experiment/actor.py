@@ -11,6 +11,7 @@ from control_plane.actors.experiment.cost_limit import apply_cost_message
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
 from control_plane.actors.experiment.duration_limit import apply_duration_message
 from control_plane.actors.experiment.events import apply_event_message, raise_status_event
+from control_plane.actors.experiment.expiry import apply_expiry_due, request_expiry
 from control_plane.actors.experiment.job import (
     leave_pool,
     move_to_pool,
@@ -67,6 +68,7 @@ from control_plane.actors.messages.experiment import (
     WaitEnded,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
@@ -148,6 +150,7 @@ def _apply_message(
             | TrialLogMatched()
             | WebhooksChanged()
             | DeadlineNear()
+            | ExpiryDue()
         ):
             return _apply_housekeeping(state, message, context)
         case _:
@@ -215,11 +218,12 @@ def _apply_housekeeping(
     | TrialAlerted
     | TrialLogMatched
     | WebhooksChanged
-    | DeadlineNear,
+    | DeadlineNear
+    | ExpiryDue,
     context: StepContext,
 ) -> ExperimentState:
-    """End a collection, continue a deletion, repair the job row, drop the reserved trial ids, or
-    apply a message about events (`apply_event_message`).
+    """End a collection, continue a deletion, request the deletion of expired data, repair the job
+    row, drop the reserved trial ids, or apply a message about events (`apply_event_message`).
     """
     match message:
         case TrialAlerted() | TrialLogMatched() | WebhooksChanged() | DeadlineNear():
@@ -228,6 +232,8 @@ def _apply_housekeeping(
             return finish_collection(state, message, context)
         case DeletionContinued():
             return remove_parts(state, context)
+        case ExpiryDue():
+            return apply_expiry_due(state, context)
         case JobAudited():
             return repair_job_row(state, message, context)
         case ClusterRestored():
@@ -252,8 +258,8 @@ def _apply_command(
             return move_to_pool(state, message, context)
         case ArchiveRequested() | UnarchiveRequested():
             return set_archived(state, isinstance(message, ArchiveRequested), context)
-        case DeleteRequested():
-            return begin_deletion(state, context)
+        case DeleteRequested() | ExpiryRequested():
+            return _delete_data(state, message, context)
         case ContinueRequested():
             state = continue_experiment(state, message, context)
             write_job_row(state, context)
@@ -268,3 +274,12 @@ def _apply_command(
             return apply_status_command(state, message, context)
         case _:
             assert_never(message)
+
+
+def _delete_data(
+    state: ExperimentState, message: DeleteRequested | ExpiryRequested, context: StepContext
+) -> ExperimentState:
+    """Begin to delete the experiment, or request the deletion of expired logs and metrics."""
+    if isinstance(message, DeleteRequested):
+        return begin_deletion(state, context)
+    return request_expiry(state, message, context)

@@ -6,6 +6,7 @@ earlier request changes nothing.
 """
 
 import json
+from dataclasses import astuple
 
 from control_plane.actors.collection_rows import COLLECTIONS
 from control_plane.actors.experiment.state import ExperimentState, listing_sort_key, settings_of
@@ -19,8 +20,9 @@ def request_collection(
     """Write the row that requests a collection of the experiment's checkpoints by the retention
     settings.
 
-    With `delete`, the row requests the deletion of everything that the experiment made. Return the
-    state with the next `collection_number`.
+    With `delete`, the row requests the deletion of everything that the experiment made. Otherwise
+    the row contains the pending deletion of expired data, if any. Return the state with the next
+    `collection_number`.
     """
     retention = settings_of(context).retention
     limits = [
@@ -29,7 +31,9 @@ def request_collection(
         retention.save_trial_latest,
     ]
     number = state.collection_number + 1
-    request = {"generation": number, "retention": limits, "delete": delete}
+    request: dict[str, object] = {"generation": number, "retention": limits, "delete": delete}
+    if state.expiry.pending is not None and not delete:
+        request["expiry"] = list(astuple(state.expiry.pending))
     body = json.dumps(request).encode()
     context.write_row(COLLECTIONS, listing_sort_key(state.experiment_id), body)
     return evolve(state, collection_number=number)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from control_plane.actors import addresses
+from control_plane.actors.experiment.expiry import plan_expiry
 from control_plane.actors.experiment.job import current_trial_settings
 from control_plane.actors.experiment.search import create_max, run_search
 from control_plane.actors.experiment.state import Definition, ExperimentState, definition_of
@@ -80,6 +81,7 @@ def continue_experiment(
         if message.limits_open_trials
         else -1,
     )
+    state = plan_expiry(state, context)
     continued = count_text(len(first), "trial")
     later = f"; {count_text(len(waiting), 'trial')} waiting for a place" if waiting else ""
     context.add_reason(f"{before} to {Status.ACTIVE}: {continued} continued{later}")

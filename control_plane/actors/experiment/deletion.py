@@ -7,6 +7,7 @@ experiment removes its own parts, some in each commit. Only a head with the stat
 from control_plane.actors.collection_rows import COLLECTIONS
 from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.expiry import finish_expiry, plan_expiry
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.metadata_rows import write_metadata_rows
 from control_plane.actors.experiment.state import (
@@ -49,7 +50,7 @@ def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentSt
             "ended can be deleted; cancel or kill it first",
         )
     context.add_reason(f"{state.status} to {Status.DELETING}")
-    state = evolve(state, status=Status.DELETING, message="")
+    state = plan_expiry(evolve(state, status=Status.DELETING, message=""), context)
     return write_listing_row(request_collection(state, context, delete=True), context)
 
 
@@ -60,7 +61,8 @@ def finish_collection(
 
     An answer to an earlier request changes nothing. A deletion goes on with `remove_parts`. If the
     collector failed, the deletion ends with the status DELETE_FAILED, and the listing row is
-    updated. Other experiments only note the failure in the journal.
+    updated. Other experiments note the failure in the journal, or finish the deletion of expired
+    data (`finish_expiry`).
     """
     if message.collection_number != state.collection_number:
         return state
@@ -68,7 +70,7 @@ def finish_collection(
     if message.failure:
         context.add_reason(f"the collection failed: {message.failure}")
     if state.status is not Status.DELETING:
-        return state
+        return finish_expiry(state, message, context)
     if message.failure:
         failed = evolve(state, status=Status.DELETE_FAILED, message=message.failure)
         return write_listing_row(failed, context)

@@ -7,6 +7,7 @@ from control_plane.actors.content_revision import content_revision, find_changed
 from control_plane.actors.cost import to_micros
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.cost_limit import apply_changed_limit
+from control_plane.actors.experiment.expiry import plan_expiry, with_defaults
 from control_plane.actors.experiment.job import effective_job, write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.metadata_rows import write_metadata_rows
@@ -19,12 +20,14 @@ from control_plane.actors.experiment.state import (
 from control_plane.actors.job_row import order_revision
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.projects import find_name_problem
-from control_plane.actors.records import Status
+from control_plane.actors.records import RETENTION_DAYS_MAX, DataRetention, Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 
 # Priority 1 is the most urgent.
 PRIORITY_MIN, PRIORITY_MAX = 1, 99
+TRIAL_LOG_DAYS_MAX = 1_000
+"""The most trials of an experiment whose logs have their own retention."""
 # Settings that the message replaces as a whole.
 _PLAIN_SETTINGS = ("retention", "description", "labels", "workspace", "project", "metadata")
 _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
@@ -38,6 +41,7 @@ def change_settings(
     The part `settings`, the listing row, the metadata rows and the job row are written if their
     values change, and the pool gets a JobChanged. A new cost limit may pause the experiment. A
     message with a retention requests a checkpoint collection, even if the numbers are unchanged.
+    Another retention of logs or metrics plans their deletion again.
     Unchanged settings write nothing.
 
     Raises:
@@ -63,6 +67,7 @@ def change_settings(
     if after == before and name == state.name and message.retention is None:
         return state
     _check_limit(after, context)
+    _check_retention(message, after)
     _check_job(after)
     _check_groups(message)
     if after != before:
@@ -78,6 +83,7 @@ def change_settings(
         write_job_row(state, context)
     if after.max_cost_micros != before.max_cost_micros:
         state = apply_changed_limit(state, context)
+    state = _plan_expiry_again(state, before, after, context)
     if message.retention is not None:
         # Unchanged numbers also request a collection: users delete excess checkpoints this way.
         state = request_collection(state, context)
@@ -116,6 +122,14 @@ def set_archived(state: ExperimentState, archived: bool, context: StepContext) -
     return write_listing_row(evolve(state, archived=archived), context)
 
 
+def _plan_expiry_again(
+    state: ExperimentState, before: Settings, after: Settings, context: StepContext
+) -> ExperimentState:
+    """Plan the deletion of logs and metrics again after a change of the retention."""
+    days = [(one.data_retention, one.trial_log_days) for one in (before, after)]
+    return state if days[0] == days[1] else plan_expiry(state, context)
+
+
 def _listing_settings(settings: Settings) -> tuple[object, ...]:
     """Return the settings that the listing row contains."""
     return settings.labels, settings.workspace, settings.project
@@ -127,6 +141,12 @@ def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
     changes = {name: value for name, value in values.items() if value is not None}
     if message.max_slots_given:
         changes["max_slots"] = message.max_slots
+    if message.data_retention is not None:
+        changes["data_retention"] = with_defaults(message.data_retention, settings.data_retention)
+    if message.trial_log_days is not None:
+        trial_id, _ = message.trial_log_days
+        others = [days for days in settings.trial_log_days if days[0] != trial_id]
+        changes["trial_log_days"] = (*others, message.trial_log_days)
     return _merge_job_settings(replace(settings, **changes), message)
 
 
@@ -176,6 +196,24 @@ def _check_cost(message: SettingsChanged) -> None:
     limit = message.max_cost
     if limit is not None and not 0 < limit < float("inf"):
         raise CommandRefused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
+
+
+def _check_retention(message: SettingsChanged, after: Settings) -> None:
+    """Check that each new number of days is from -1 to RETENTION_DAYS_MAX.
+
+    Raises:
+        CommandRefused: invalid; a number is out of range, or more than TRIAL_LOG_DAYS_MAX trials
+            have their own days.
+    """
+    if len(after.trial_log_days) > TRIAL_LOG_DAYS_MAX:
+        text = f"at most {TRIAL_LOG_DAYS_MAX} trials of an experiment have their own log retention"
+        raise CommandRefused("invalid", text)
+    retention = message.data_retention or DataRetention()
+    trial_days = None if message.trial_log_days is None else message.trial_log_days[1]
+    for days in (retention.log_days, retention.metrics_days, trial_days):
+        if days is not None and not -1 <= days <= RETENTION_DAYS_MAX:
+            text = f"a retention must be from -1 to {RETENTION_DAYS_MAX} days, not {days}"
+            raise CommandRefused("invalid", text)
 
 
 def _check_groups(message: SettingsChanged) -> None:

@@ -13,6 +13,7 @@ from control_plane.actors.pool_moves import PoolMoves, PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import (
     CheckpointRef,
+    DataRetention,
     JobKind,
     Retention,
     Status,
@@ -73,6 +74,8 @@ class Definition:
     """The id of the schedule that submitted the experiment. None: a user submitted it."""
     webhooks: WebhookChoice | None = None
     """The section `integrations.webhook` of the configuration. None: no such section."""
+    data_retention: DataRetention = field(default_factory=DataRetention)
+    """The days for which logs and metrics are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,52 @@ class Settings:
     project: str = UNCATEGORIZED
     metadata: Mapping[str, object] = field(default_factory=dict)
     """The metadata that users set, as JSON values by key."""
+    data_retention: DataRetention = field(default_factory=DataRetention)
+    """The days for which logs and metrics are kept."""
+    trial_log_days: tuple[tuple[int, int], ...] = ()
+    """The days for which logs of single trials are kept, each after the id of the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedExpiry:
+    """The time at which an experiment requests the deletion of expired data."""
+
+    due_ms: int
+    """The time, in epoch ms."""
+    is_scheduled: bool = False
+    """Whether the time is a time of the cluster's schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A requested deletion of expired data."""
+
+    until_ms: int
+    """The time by which the retention of deleted data has ended, in epoch ms."""
+    log_days: int | None
+    """The days for which logs are kept. None: for ever."""
+    metrics_days: int | None
+    """The days for which detailed metrics are kept. None: for ever."""
+    is_scheduled: bool
+    """Whether the collector does not wait for the cluster's schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataExpiry:
+    """The planned, requested and finished deletions of an experiment's expired data."""
+
+    planned: PlannedExpiry | None = None
+    """The next deletion. None: not planned."""
+    pending: Expiry | None = None
+    """The deletion that the last collection request contains, or None."""
+    until_ms: int = 0
+    """The time by which the retention of deleted data has ended, in epoch ms. 0: none was deleted
+    since the experiment ended and its settings of retention changed.
+    """
+    logs_deleted_ms: int | None = None
+    """The time of the last deletion of all logs, in epoch ms. None: never."""
+    metrics_deleted_ms: int | None = None
+    """The time of the last deletion of detailed metrics, in epoch ms. None: never."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +250,13 @@ class ExperimentState:
     """The limits of metrics that webhooks have announced, as `WEBHOOK/TRIGGER`."""
     alerts: int = 0
     """The number of alerts that webhooks announce or have announced."""
+    data_expiry: DataExpiry | None = field(default=None, metadata=keep_stored_name("expiry"))
+    """The deletion of expired logs and metrics (expiry.py). None: none was planned yet."""
+
+    @property
+    def expiry(self) -> DataExpiry:
+        """Return the plan of the deletion of expired logs and metrics, which may be empty."""
+        return self.data_expiry or DataExpiry()
 
     @property
     def title(self) -> str:
@@ -239,6 +295,7 @@ def effective_settings(definition: Definition, changed: Settings | None) -> Sett
         max_cost_micros=None if limit is None else to_micros(limit),
         workspace=definition.workspace,
         project=definition.project,
+        data_retention=definition.data_retention,
     )
 
 

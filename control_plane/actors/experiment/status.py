@@ -5,6 +5,7 @@ ACTIVE and PAUSED change into each other. STOPPING_x becomes x when no trial is 
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.expiry import plan_expiry
 from control_plane.actors.experiment.job import write_job_row
 from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.state import ExperimentState, definition_of
@@ -51,9 +52,9 @@ def change_status(
 def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> ExperimentState:
     """End an experiment that is stopping, if no trial is open. Otherwise return `state` unchanged.
 
-    The end sets the final status, removes the job row, notifies the pool by a JobChanged, and
-    requests a checkpoint collection. The caller writes the listing row. The progress becomes 1 for
-    COMPLETED, or None if the era's rules say so.
+    The end sets the final status, removes the job row, notifies the pool by a JobChanged, requests
+    a checkpoint collection, and plans the deletion of logs and metrics. The caller writes the
+    listing row. The progress becomes 1 for COMPLETED, or None if the era's rules say so.
     """
     final = _FINAL.get(state.status)
     if final is None or state.trials_open:
@@ -64,4 +65,4 @@ def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> Exp
         progress = None
     state = evolve(state, status=final, ended_ms=context.now_ms, progress=progress)
     write_job_row(state, context)
-    return request_collection(state, context)
+    return plan_expiry(request_collection(state, context), context)

@@ -96,4 +96,5 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         restored_from=message.restored_from,
         webhooks=message.webhooks,
         schedule_id=message.schedule_id,
+        data_retention=message.data_retention,
     )

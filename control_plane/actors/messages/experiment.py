@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import (
     CheckpointRef,
+    DataRetention,
     JobKind,
     Retention,
     Status,
@@ -104,6 +106,8 @@ class ExperimentSubmitted:
     """
     webhooks: WebhookChoice | None = None
     """The section `integrations.webhook` of the configuration. None: no such section."""
+    data_retention: DataRetention = field(default_factory=DataRetention)
+    """The days for which logs and metrics are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +173,12 @@ class SettingsChanged:
     """
     job_revision: str | None = None
     """The revision of the job's weight, priority and position that the sender has read
-    (`order_revision` in job_row.py). The command is refused if the job has another revision. None:
-    no condition.
+    (`order_revision` in job_row.py). Another revision refuses the command. None: no condition.
     """
+    data_retention: DataRetention | None = None
+    """The new days of logs and metrics. Days of None stay unchanged."""
+    trial_log_days: tuple[int, int] | None = None
+    """The id of a trial, and the days for which its own logs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +264,8 @@ class CollectionEnded:
     """The number of the processed request, which the row stores."""
     failure: str = ""
     """Why the collector could not do everything. "": it did everything."""
+    expires_ms: int = 0
+    """The time to which the cluster's schedule postpones the deletion of expired data. 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +468,7 @@ ExperimentCommand = (
     | DeleteRequested
     | ContinueRequested
     | OperationsPosted
+    | ExpiryRequested
 )
 ExperimentMessage = (
     ExperimentSubmitted
@@ -486,4 +496,5 @@ ExperimentMessage = (
     | WebhooksChanged
     | TrialSignaled
     | TrialLogMatched
+    | ExpiryDue
 )

@@ -50,6 +50,7 @@ from control_plane.actors.messages.trial import (
     WorkAssigned,
 )
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.step import CommandRefused, StepContext
@@ -76,6 +77,7 @@ from control_plane.actors.trial.experiment_messages import (
     initial_state,
     kill_trial,
 )
+from control_plane.actors.trial.expiry import expire_data
 from control_plane.actors.trial.hangs import apply_hang_message
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
 from control_plane.actors.trial.log_policies import record_match
@@ -134,6 +136,8 @@ def _apply_message(state: TrialState, message: TrialMessage, context: StepContex
             return continue_trial(state, message, context)
         case TrialDeleted():
             return delete_trial(state)
+        case DataExpired():
+            return expire_data(state, message, context)
         case _:
             return state if state.status.is_final else _apply_to_open_trial(state, message, context)
 

@@ -227,6 +227,23 @@ class Failure:
     """The agent on which the process failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpiredData:
+    """The logs and metrics of the trial that have expired and were deleted.
+
+    The marks are set before the deletion. Runs after the epoch of a mark still have the data.
+    """
+
+    logs_epoch: int = 0
+    """The epoch of the last run whose log was deleted. 0: no log was deleted."""
+    logs_ms: int = 0
+    """The time of the deletion, in epoch ms."""
+    metrics_epoch: int = 0
+    """The epoch of the last run whose detailed metrics were deleted. 0: no metrics were deleted."""
+    metrics_ms: int = 0
+    """The time of the deletion, in epoch ms."""
+
+
 @dataclass(frozen=True)
 class TrialState:
     """The head of a trial.
@@ -351,6 +368,13 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
+    deletions: ExpiredData | None = None
+    """The deletions of expired logs and metrics (expiry.py). None: nothing was deleted."""
+
+    @property
+    def expired_data(self) -> ExpiredData:
+        """Return the deletions of expired logs and metrics, with epochs of 0 without a deletion."""
+        return self.deletions or ExpiredData()
 
     @property
     def has_reached_length(self) -> bool:

@@ -30,6 +30,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "experiment_replacements": frozenset({"experiments"}),
     "families": frozenset({"experiments"}),
     "search_previews": frozenset({"search-previews"}),
+    "retention": frozenset({"retention", "experiments"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments", "experiment-curves"}),
     "logs": frozenset({"trials", "experiments"}),

@@ -6,6 +6,7 @@ from fastapi import Depends, Query
 from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.log_lines import LogLinePage, find_earlier_lines, find_lines
 from control_plane.agents.log_scan import LineFilter, LogPosition
 from control_plane.agents.logs import TrialLogs
@@ -44,12 +45,14 @@ class Log(Answer):
     """A piece of a log.
 
     `next` is the offset of the next piece in bytes. `complete` is true if the trial has ended and
-    the log ends with this piece.
+    the log ends with this piece. `deleted_ms` is the time at which the log of earlier runs was
+    deleted after its retention, or null.
     """
 
     text: str
     next: int
     complete: bool
+    deleted_ms: int | None = None
 
 
 class Line(Answer):
@@ -75,7 +78,8 @@ class Lines(Answer):
     `next_cursor` continues the search, also while the trial runs. `complete` is true and
     `next_cursor` is null after the last line of an ended trial. `previous` is the offset to pass as
     `before` for earlier lines, or null at the beginning of the log. `size` is the present size of
-    the log in bytes.
+    the log in bytes. `deleted_ms` is the time at which the log of earlier runs was deleted after
+    its retention, or null.
     """
 
     items: list[Line]
@@ -83,6 +87,7 @@ class Lines(Answer):
     complete: bool
     previous: int | None
     size: int
+    deleted_ms: int | None = None
 
 
 def _line_filter(
@@ -119,7 +124,12 @@ def read_logs(
         piece = logs.read_text(trial_id, state.epoch, after or 0, limit_bytes, ended)
     else:
         piece = logs.read_tail(trial_id, state.epoch, tail_bytes, ended)
-    return Log(text=piece.text, next=piece.end, complete=ended and piece.end >= piece.total)
+    return Log(
+        text=piece.text,
+        next=piece.end,
+        complete=ended and piece.end >= piece.total,
+        deleted_ms=state.expired_data.logs_ms or None,
+    )
 
 
 @router.get("/trials/{trial_id}/logs/lines")
@@ -157,7 +167,7 @@ def read_lines(
         result = find_lines(
             logs, trial_id, state.epoch, place, ended=ended, line_filter=wanted, limit=limit
         )
-    return _lines(result, ended=ended)
+    return _lines(result, state, ended=ended)
 
 
 @router.get("/experiments/{experiment_id}/logs/lines")
@@ -181,7 +191,7 @@ def list_experiment_lines(
     return find_experiment_lines(services, experiment_id, page, wanted, chosen)
 
 
-def _lines(page: LogLinePage, *, ended: bool) -> Lines:
+def _lines(page: LogLinePage, state: TrialState, *, ended: bool) -> Lines:
     """Convert a page of lines to the answer. `ended`: whether the log will not grow any more."""
     complete = ended and page.is_end
     return Lines(
@@ -190,6 +200,7 @@ def _lines(page: LogLinePage, *, ended: bool) -> Lines:
         complete=complete,
         previous=page.start or None,
         size=page.size,
+        deleted_ms=state.expired_data.logs_ms or None,
     )
 
 

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 
 from control_plane.actors.cost import render_dollars, to_micros
 from control_plane.actors.messages import experiment as to_experiment
-from control_plane.actors.records import JobKind, Retention
+from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.records import DataRetention, JobKind, Retention
 from control_plane.actors.trial.training import COPY_WITHOUT_CHECKPOINT
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import hparams_text, last_line, missing_metric_text
 from control_plane.searchers import method
+from detcloud.shared.plurals import count_text
 
 
 def _submission_sentence(
@@ -60,6 +62,7 @@ def _settings_sentence(message: to_experiment.SettingsChanged, context: Sentence
     changes += [f"{name} to {value}" for name, value in scheduled.items() if value is not None]
     if message.retention is not None:
         changes.append(f"the checkpoints kept to {_retention_text(message.retention)}")
+    changes += _data_retention_changes(message)
     return f"changed{context.user}: {', '.join(changes) or 'nothing'}"
 
 
@@ -102,9 +105,29 @@ def _metering_sentence(message: to_experiment.TrialMetered, context: SentenceCon
 
 
 def _collection_sentence(message: to_experiment.CollectionEnded, context: SentenceContext) -> str:
-    """Return that the marked checkpoints were deleted, with the cause of any failure."""
+    """Return that the marked checkpoints were deleted, with the cause of any failure.
+
+    The sentence also says if the deletion of logs and metrics waits for the cluster's schedule.
+    """
     failure = f", except: {last_line(message.failure)}" if message.failure else ""
-    return f"checkpoints marked for deletion were deleted{failure}"
+    waits = "; expired logs and metrics wait for the schedule" if message.expires_ms else ""
+    return f"checkpoints marked for deletion were deleted{failure}{waits}"
+
+
+def _data_retention_changes(message: to_experiment.SettingsChanged) -> list[str]:
+    """Return the changes of the days of logs and metrics, for example `log retention to 7 days`."""
+    retention = message.data_retention or DataRetention()
+    trial_id, trial_days = message.trial_log_days or (0, None)
+    days_by_name = {
+        "log retention": retention.log_days,
+        "metrics retention": retention.metrics_days,
+        f"log retention of trial {trial_id}": trial_days,
+    }
+    return [
+        f"{name} to {'no limit' if days < 0 else count_text(days, 'day')}"
+        for name, days in days_by_name.items()
+        if days is not None
+    ]
 
 
 def _retention_text(retention: Retention) -> str:
@@ -189,6 +212,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.WebhooksChanged: lambda _, context: "a webhook for metrics was created",
     to_experiment.TrialLogMatched: lambda m, context: (
         f"the log of trial {m.trial_id} matched {last_line(m.pattern)}"
+    ),
+    ExpiryDue: lambda _, context: "the retention of logs or metrics may have ended",
+    ExpiryRequested: lambda _, context: (
+        f"deletion of expired logs and metrics requested{context.user}"
     ),
     to_experiment.TrialSignaled: lambda m, context: (
         f"the log of {context.trial(m.number)} shows {last_line(m.signal)}"

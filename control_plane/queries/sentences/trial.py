@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import Place
@@ -110,6 +111,12 @@ def _checkpoint_sentence(
     return f"checkpoint {checkpoint.uuid[:8]} at {steps}, {size}"
 
 
+def _expired_text(message: DataExpired) -> str:
+    """Return the names of the expired data: `logs`, `detailed metrics`, or both."""
+    names = [("logs", message.logs), ("detailed metrics", message.metrics)]
+    return " and ".join(name for name, is_expired in names if is_expired)
+
+
 def _places_text(places: tuple[Place, ...]) -> str:
     """Return the slots and the agent of each place; "" without places."""
     texts = [f"slots {slots_text(place.slots)} of agent {place.agent}" for place in places]
@@ -158,6 +165,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     ),
     to_trial.PartialDeletionEnded: lambda m, context: f"files deleted of checkpoint {m.uuid[:8]}",
     to_trial.TrialDeleted: lambda _, context: f"{context.name} deleted",
+    DataExpired: lambda m, context: f"the retention of {_expired_text(m)} has ended",
     to_trial.WorkAssigned: _work_sentence,
     to_trial.ExperimentStatusChanged: _trial_status_sentence,
     to_trial.SlotsAssigned: lambda m, context: (

@@ -90,6 +90,12 @@ class TrialHandle(Resource):
     exit_code = Field[int | None](
         "The exit code of a command's program that ended by itself; otherwise None."
     )
+    logs_deleted_ms = Field[int | None](
+        "The time at which the logs were deleted, in epoch milliseconds; None if they exist."
+    )
+    metrics_deleted_ms = Field[int | None](
+        "The time at which detailed metrics were deleted, in epoch milliseconds; None if none were."
+    )
     metadata = Field[dict[str, Any]](
         "The metadata from the training code and users; absent in lists."
     )

@@ -64,7 +64,6 @@ UNUSED_SETTINGS = (
     UnusedSetting(("tensorboard_storage",), EVENT_FILES),
     UnusedSetting(("security",), OF_THE_MASTER),
     UnusedSetting(("internal",), OF_THE_MASTER),
-    UnusedSetting(("retention_policy",), "logs are kept with their experiment"),
     UnusedSetting(("debug",), "logs have the level that the code sets"),
     UnusedSetting(
         ("checkpoint_storage", "container_path"),

@@ -20,6 +20,7 @@ NAMES = [
     *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),
     *("models", "model-versions#x", "experiment-code", "timelines", "media", "results"),
     *("experiment-views", "experiment-lines", "reports", "schedules"),
+    *("retention-trials",),
     *("webhooks", "webhook-deliveries#000000000001"),
 ]
 

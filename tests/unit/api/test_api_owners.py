@@ -136,6 +136,9 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         ("POST", f"/schedules/{{schedule_id}}/{name}"): (Call(f"/schedules/1/{name}"),)
         for name in ("pause", "activate", "run")
     },
+    ("PATCH", "/experiments/{experiment_id}/retention"): (
+        Call("/experiments/1/retention", {"log_retention_days": 7}),
+    ),
     ("PUT", "/reports/{report_id}"): (
         Call("/reports/1", {"title": "t", "text": "", "sharing": "read", "revision": 1}),
     ),
@@ -203,6 +206,9 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
 }
 
 ADMINS_ONLY: dict[Route, Call] = {
+    ("POST", "/experiments/{experiment_id}/retention/cleanup"): Call(
+        "/experiments/2/retention/cleanup"
+    ),
     **{
         ("POST", f"/agents/{{agent_id}}/{name}"): Call(f"/agents/node/{name}")
         for name in ("enable", "disable")

@@ -32,7 +32,7 @@ from control_plane.engine.head import HEAD, PARTS, decode_head, encode_head
 from control_plane.evolve import evolve
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
-from control_plane.objects.store import ObjectKey
+from control_plane.objects.store import ObjectKey, ObjectStore
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from tests.engine_timing import UNHURRIED
@@ -68,12 +68,14 @@ class CollectionCluster:
     now_ms: int = START_MS
     trials: list[int] = field(default_factory=list)
     offset: int = 0
+    objects: ObjectStore = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         self.root = self.folder / "checkpoints"
         self.root.mkdir(exist_ok=True)
         self.engine = Engine(self.table, lambda: self.now_ms, UNHURRIED)
-        self.objects = DirectoryObjectStore(self.folder / "objects", HmacUrlSigner(b"s" * 32))
+        signer = HmacUrlSigner(b"s" * 32)
+        self.objects = self.objects or DirectoryObjectStore(self.folder / "objects", signer)
         checkpoints = Directory(type="directory", container_path=str(self.root))
         self.stores = Stores(self.engine, self.objects, checkpoints, cluster_id=CLUSTER_ID)
         self.collector = Collector(self.stores, UNHURRIED.monotonic_seconds)

@@ -85,7 +85,7 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
     "integrations": (
         SCRIPT
         + "integrations: {webhooks: {exclude: true}}\nretention_policy: {log_retention_days: 1}\n",
-        ["retention_policy"],
+        [],
     ),
     "proxied ports": (
         SCRIPT + "environment: {proxy_ports: [{proxy_port: 80, unauthenticated: true}]}\n",

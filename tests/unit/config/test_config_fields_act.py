@@ -23,6 +23,7 @@ from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.integrations import webhook_choice
 from control_plane.config.problems import ConfigInvalid
+from control_plane.config.retention import stored_retention
 from control_plane.config.section import REVEAL
 from control_plane.config.trial_settings import (
     job_of,
@@ -112,7 +113,7 @@ CANDIDATES: tuple[Any, ...] = (
         ["A=1"],
         [2, 1],
     ),
-    {"webhooks": {"exclude": True}},
+    *({"webhooks": {"exclude": True}}, {"log_retention_days": 7}),
     *({"a": 1}, {"a": "b"}, {"batches": 70}, {"epochs": 2}, {"truncate_fraction": 0.3}),
     *({"username": "u", "password": "p"}, [{"proxy_port": 1}]),
     *([{"host_path": FOLDER, "container_path": "/b"}], ["/dev/null:/dev/zero"], [{"pattern": "a"}]),
@@ -216,6 +217,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         "image": image_request("org/image", section, spec["registry_auth"]),
         "kernels": kernel_folder(assignment),
         "webhooks": webhook_choice(config.integrations),
+        "retention": stored_retention(config.retention_policy),
         # The variable with the whole configuration is no effect.
         "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
     }

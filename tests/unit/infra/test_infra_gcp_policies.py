@@ -112,7 +112,7 @@ def test_instance_prefixes_of_teams_are_distinct() -> None:
 def test_checkpoint_gc_may_delete_but_not_create_checkpoints() -> None:
     assert may("checkpoint_gc") == {
         ROWS_WHERE: ROWS_ALL,
-        ("bucket", "objects", ""): storage("delete", "list"),
+        ("bucket", "objects", ""): storage("delete", "get", "list"),
         ("bucket", "checkpoints", ""): storage("delete", "get", "list"),
     }
 

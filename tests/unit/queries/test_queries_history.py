@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors.messages.experiment import (
+    CollectionEnded,
     CostCheckDue,
     DeadlineNear,
     DurationEnded,
@@ -19,8 +20,11 @@ from control_plane.actors.messages.experiment import (
     WaitEnded,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
+from control_plane.actors.messages.trial_expiry import DataExpired
+from control_plane.actors.records import DataRetention
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES
@@ -309,6 +313,29 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),
         (TrialSignaled(6, "CUDA OOM"), "the log of trial 7 shows CUDA OOM"),
+        (
+            CollectionEnded(1, expires_ms=5),
+            "checkpoints marked for deletion were deleted; "
+            "expired logs and metrics wait for the schedule",
+        ),
+        (ExpiryDue(), "the retention of logs or metrics may have ended"),
+        (
+            ExpiryRequested(DataRetention(7)),
+            "deletion of expired logs and metrics requested by ana",
+        ),
+        (
+            DataExpired(logs=True, metrics=True),
+            "the retention of logs and detailed metrics has ended",
+        ),
+        (DataExpired(logs=False, metrics=True), "the retention of detailed metrics has ended"),
+        (
+            SettingsChanged(data_retention=DataRetention(1, -1)),
+            "changed by ana: log retention to 1 day, metrics retention to no limit",
+        ),
+        (
+            SettingsChanged(trial_log_days=(9, 30)),
+            "changed by ana: log retention of trial 9 to 30 days",
+        ),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),

@@ -29,6 +29,7 @@ const ModelView = showLater(async () => (await import("../views/models/model_vie
 const ModelsView = showLater(async () => (await import("../views/models/models_view")).ModelsView);
 const PoolsView = showLater(async () => (await import("../views/pools/pools_view")).PoolsView);
 const ReportsView = showLater(async () => (await import("../views/reports/reports_view")).ReportsView);
+const SchedulesView = showLater(async () => (await import("../views/schedules/schedules_view")).SchedulesView);
 const TemplatesView = showLater(async () => (await import("../views/templates/templates_view")).TemplatesView);
 const TokensView = showLater(async () => (await import("../views/tokens/tokens_view")).TokensView);
 const WebhooksView = showLater(async () => (await import("../views/webhooks/webhooks_view")).WebhooksView);
@@ -91,6 +92,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "models") return second ? <ModelView name={second} /> : <ModelsView />;
   if (first === "create") return <CreateView />;
   if (first === "reports") return <ReportsView chosen={second} />;
+  if (first === "schedules") return <SchedulesView chosen={second} />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
   if (first === "webhooks") return <WebhooksView chosen={second} />;

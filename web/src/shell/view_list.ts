@@ -21,6 +21,7 @@ const HOME: View = { title: "Home", path: ["home"], key: "h" };
 const EXPERIMENTS: View = { title: "Experiments", short: "All experiments", path: ["experiments"], key: "e" };
 const PROJECTS: View = { title: "Projects", path: ["projects"], key: "r" };
 const TEMPLATES: View = { title: "Templates", path: ["templates"], key: "t" };
+const SCHEDULES: View = { title: "Schedules", path: ["schedules"], key: "s" };
 const REPORTS: View = { title: "Reports", path: ["reports"], key: "o" };
 const COMMANDS: View = { title: "Commands and notebooks", path: ["commands"], key: "c" };
 const MODELS: View = { title: "Models", path: ["models"], key: "m" };
@@ -34,7 +35,7 @@ export const TOKENS: View = { title: "Tokens", path: ["tokens"], key: "k" };
 
 export const SECTIONS: Section[] = [
   { title: "Home", views: [HOME] },
-  { title: "Experiments", views: [EXPERIMENTS, PROJECTS, REPORTS, TEMPLATES], also: ["trials", "compare", "create"] },
+  { title: "Experiments", views: [EXPERIMENTS, PROJECTS, SCHEDULES, REPORTS, TEMPLATES], also: ["trials", "compare", "create"] },
   { title: "Commands", views: [COMMANDS] },
   { title: "Models", views: [MODELS] },
   { title: "Cluster", views: [JOBS, POOLS, ALARMS, WEBHOOKS] },

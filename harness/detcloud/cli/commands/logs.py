@@ -21,6 +21,7 @@ from detcloud.cli.framework.session import (
     load_experiment,
     load_trial,
 )
+from detcloud.cli.rendering.deleted_data import note_deleted_logs
 from detcloud.cli.rendering.log_screen import LogScreen, LogSource
 from detcloud.client import Experiment, Trial
 
@@ -55,12 +56,13 @@ def print_log(trial: Trial, arguments: Namespace) -> int:
     """Print the log of a trial to stdout according to the options of `add_log_options`, and return
     0.
 
-    An empty log prints nothing. With `--follow`, wait without a time limit until the log is
-    complete.
+    An empty log prints nothing; a note on stderr tells if logs were deleted after their retention.
+    With `--follow`, wait without a time limit until the log is complete.
 
     Raises:
         DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the trial.
     """
+    note_deleted_logs([trial.data])
     if needs_line_filter(arguments):
         print_lines([trial], arguments)
         return 0
@@ -82,7 +84,7 @@ def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
 
 def print_experiment_logs(arguments: Namespace) -> int:
     """Print the logs of an experiment's trials, trial after trial, and return 0. Without trials,
-    print nothing.
+    print nothing. A note on stderr tells if logs were deleted after their retention.
 
     Each line names its trial. Only a filtered log of a single trial has no names without
     `--follow`. With `--follow`, print new text of all trials alternately, without a time limit,
@@ -94,6 +96,8 @@ def print_experiment_logs(arguments: Namespace) -> int:
             `--follow` is missing.
     """
     experiment = load_experiment(arguments)
+    if experiment.data.get("logs_deleted_ms"):
+        note_deleted_logs(trial.data for trial in experiment.trials())
     if needs_line_filter(arguments):
         if arguments.follow:
             follow_lines(experiment, arguments)

@@ -19,6 +19,7 @@ from detcloud.cli.framework.session import (
 from detcloud.cli.rendering.chart import Curve, render_chart, terminal_style
 from detcloud.cli.rendering.chart_image import write_png
 from detcloud.cli.rendering.columns import METRIC_SUMMARY_COLUMNS
+from detcloud.cli.rendering.deleted_data import note_deleted_metrics
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Trial
@@ -70,7 +71,8 @@ def show_trial_metrics(arguments: Namespace) -> int:
     As text, `--rank` prints a table of the rank's points, and `--plot` prints charts. CSV has a row
     for each point. JSON and YAML have the curves. With `--png`, a file is written, an existing file
     is replaced, and the file's path is printed to stderr. `--name` and `--group` limit the metrics.
-    Without metrics, print an empty table or list, or a sentence with `--plot`.
+    Without metrics, print an empty table or list, or a sentence with `--plot`. A note on stderr
+    tells if detailed metrics were deleted after their retention.
 
     Raises:
         DetcloudError: `--rank` and `--points` were combined, or with `--png` matplotlib is missing
@@ -79,6 +81,7 @@ def show_trial_metrics(arguments: Namespace) -> int:
         OSError: the file of `--png` cannot be written.
     """
     trial = load_trial(arguments)
+    note_deleted_metrics([trial.data])
     if arguments.rank is None and not _needs_points(arguments):
         items = [
             {**summary}
@@ -161,6 +164,8 @@ def show_experiment_metrics(arguments: Namespace) -> int:
         OSError: the file of `--png` cannot be written.
     """
     experiment = load_experiment(arguments)
+    if experiment.data.get("metrics_deleted_ms"):
+        note_deleted_metrics(trial.data for trial in experiment.trials())
     metrics = experiment.metrics(
         arguments.name,
         group=arguments.group,

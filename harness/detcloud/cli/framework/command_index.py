@@ -148,6 +148,8 @@ _EXPERIMENT = (
         "change how many checkpoints of an experiment are kept",
         "experiment_settings",
     ),
+    Command("experiment", "set log-retention", "set how long logs are kept", "retention"),
+    Command("experiment", "set metrics-retention", "set how long metrics are kept", "retention"),
     Command(
         "experiment",
         "history",
@@ -180,6 +182,7 @@ _TRIAL = (
     Command("trial", "metrics", "show or plot the metrics of a trial", "metrics"),
     Command("trial", "ranks", "list the ranks of a trial that have separate metrics", "metrics"),
     Command("trial", "set metadata", "set metadata of a trial", "trial"),
+    Command("trial", "set log-retention", "set how long a trial's logs are kept", "retention"),
     Command("trial", "kill", "end a trial immediately; the search continues", "trial"),
     Command("trial", "download", "download a checkpoint of a trial", "download"),
     Command(
@@ -331,6 +334,8 @@ _CLUSTER = (
     Command("schedule", "activate", "submit experiments again", "schedule"),
     Command("schedule", "run-now", "submit an experiment at once", "schedule"),
     Command("schedule", "delete", "delete a schedule", "schedule", (), ("rm",)),
+    Command("retention", "preview", "show what a cleanup would delete", "retention"),
+    Command("retention", "cleanup", "delete expired logs and metrics", "retention"),
     Command("report", "list", "list reports", "report", (), ("ls",)),
     Command("report", "show", "print the text of a report", "report", (), ("describe",)),
     Command("report", "create", "create a report", "report"),

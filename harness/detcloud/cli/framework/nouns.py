@@ -19,6 +19,7 @@ NOUNS = {
     "agent": "inspect, enable and disable agents",
     "alarm": "list the alarms of the cluster, and print the runbook",
     "monitoring": "connect Prometheus and Grafana to a cluster",
+    "retention": "delete old logs and metrics",
     "slot": "inspect, enable and disable the agents' slots",
     "report": "write reports with charts for other users",
     "template": "store parts of configurations on the cluster",

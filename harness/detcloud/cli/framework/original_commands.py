@@ -15,7 +15,6 @@ _USERS = (
     "a user is the name on an access token: `detcloud token create USER`, `detcloud token list`"
 )
 _ROLES = "each token has a role: `detcloud token create --role`"
-_LOG_RETENTION = "logs are kept with their experiment; `detcloud experiment delete` deletes both"
 _TENSORBOARD = "`detcloud tensorboard start EXPERIMENT` runs TensorBoard on this machine until \
 Ctrl-C; the cluster itself runs no TensorBoard"
 _SERVER = "`detcloud up` starts the local cluster and `detcloud down` stops the local cluster"
@@ -63,7 +62,7 @@ REPLACED_VERBS = {
     "command run --config-file FILE` runs a command with these settings",
     "task pause": "`detcloud pause EXPERIMENT` pauses an experiment; commands cannot be paused",
     "task unpause": "`detcloud activate EXPERIMENT` continues an experiment that was paused",
-    "task cleanup-logs": _LOG_RETENTION,
+    "task cleanup-logs": "`detcloud retention cleanup` deletes logs whose retention has ended",
     "deploy local": _SERVER,
     **{f"dev {verb}": _CURL for verb in ("curl", "c", "bindings", "b")},
     "dev auth-token": "`detcloud token create` prints a new token; commands read DETCLOUD_TOKEN",
@@ -77,8 +76,6 @@ REPLACED_VERBS = {
     **{f"deploy {cloud} dump-master-config-template": _SETTINGS for cloud in _CLOUDS},
     "model config": "`detcloud status` shows the cluster; `m` means `model`, not `master`",
     "model logs": f"{_LOCAL_LOGS}; `m` means `model`, not `master`",
-    "experiment set log-retention": _LOG_RETENTION,
-    "trial set log-retention": _LOG_RETENTION,
     **{f"{noun} {verb}": _PROJECTS for noun in ("workspace", "project") for verb in _GROUP_VERBS},
     "workspace bindings": _PROJECTS,
     "workspace list-members": _ROLES,

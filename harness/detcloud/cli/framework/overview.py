@@ -38,6 +38,8 @@ VERB_GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "set priority",
             "set max-cost",
             "set gc-policy",
+            "set log-retention",
+            "set metrics-retention",
             "label add",
             "label remove",
             "move",

@@ -6,6 +6,7 @@ import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch, type
 import { XChoice, useXUnit } from "../../curves/x_choice";
 import { markOf, motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
+import { DeletedNote } from "../../parts/deleted_note";
 import { numberText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { Badge, Empty, Shown } from "../../parts/status";
@@ -89,6 +90,7 @@ function Comparison({ compared }: { compared: Compared[] }) {
         <MetricChoice names={names} chosen={metrics} />
         <XChoice offered={offered} unit={unit} />
       </div>
+      {compared.map(({ trial: { id, metrics_deleted_ms } }) => <DeletedNote key={id} of={{ metrics_deleted_ms }} name={`trial ${id}`} />)}
       <Shown live={live}>{(drawn) => <Curves drawn={drawn} metrics={metrics} unit={unit} />}</Shown>
       <HyperparameterTable compared={compared} />
       <ObjectivesPart compared={compared} names={names.value ?? []} motion={motion} />

@@ -5,6 +5,7 @@ import type { ExperimentWhole } from "../../api/answers";
 import { get } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
+import { DeletedNote } from "../../parts/deleted_note";
 import { FailuresLink, Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
 import { WaysIn } from "../../parts/ways_in";
@@ -72,6 +73,7 @@ export function ExperimentView({ id }: { id: number }) {
           </div>
           <FamilyPart experiment={experiment} />
           <ExperimentReplacements experiment={experiment} />
+          <DeletedNote of={experiment} />
           <Tabs base={["experiments", id]} tabs={tabsOf(experiment)} />
           <Part experiment={experiment} />
         </>
@@ -108,6 +110,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       </dd>
       {experiment.state === "ACTIVE" && <Now experiment={experiment} />}
       {trials.running > 0 && <WaysIn id={experiment.id!} config={experiment.config} />}
+      {experiment.schedule_id != null && <><dt>Schedule</dt><dd><a href={href("schedules", experiment.schedule_id)}>schedule {experiment.schedule_id}</a></dd></>}
       <dt>When</dt>
       <dd><Period from={experiment.created_ms} until={experiment.ended_ms} /></dd>
       <dt>Cost</dt>

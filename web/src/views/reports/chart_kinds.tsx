@@ -8,6 +8,7 @@ import { needsTimes, offeredUnits } from "../../curves/x_axis";
 import { XChoice, useXUnit } from "../../curves/x_choice";
 import { markOf, motionOf, motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
+import { DeletedNote } from "../../parts/deleted_note";
 import { dollarsText, numberText, valueText } from "../../parts/format";
 import { Badge, Empty, Shown } from "../../parts/status";
 import { href, useRoute } from "../../shell/router";
@@ -97,6 +98,7 @@ function CurvesOf({ experiments }: { experiments: ExperimentWhole[] }) {
         return (
           <>
             <div class="tools"><XChoice offered={offered} unit={unit} /></div>
+            {wanted.group !== "validation" && experiments.map((one) => <DeletedNote key={one.id} of={{ metrics_deleted_ms: one.metrics_deleted_ms ?? null }} name={`experiment ${one.id}`} />)}
             <CurveTools hasBest={isLess !== undefined} curves={shown} />
             <CurveChart label={`trials of ${experimentWords(experiments)}`} yLabel={names.join(", ")} smallerIsBetter={isLess} xUnit={unit} curves={shown} />
           </>

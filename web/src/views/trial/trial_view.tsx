@@ -4,6 +4,7 @@ import type { TrialWhole } from "../../api/answers";
 import { get, send } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
+import { DeletedNote } from "../../parts/deleted_note";
 import { Action } from "../../parts/dialog";
 import { countText, dollarsText, numberText, stepsText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
@@ -67,6 +68,7 @@ function LoadedTrial({ trial, onDone }: LoadedProps) {
       </div>
       <Replacements trial={trial} />
       <TrialMetadata trial={trial} right={right} onDone={onDone} />
+      <DeletedNote of={trial} />
       <Tabs base={["trials", id]} tabs={TABS} />
       <Part trial={trial} mayChange={right.mayChange} />
     </>
