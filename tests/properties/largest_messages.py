@@ -369,6 +369,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
+    to_experiment.BestValidationDue: Largest(CROWD, to_experiment.BestValidationDue),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),

@@ -177,30 +177,6 @@ def raise_limit_event(
     )
 
 
-def raise_best_event(
-    state: ExperimentState, message: TrialValidationReported, context: StepContext
-) -> ExperimentState:
-    """Raise an event for a new best validation. Return the state after the event.
-
-    Do nothing unless a webhook may announce metrics.
-
-    Args:
-        state: the state with the new best metric.
-    """
-    if not state.watches_metrics:
-        return state
-    metric = f"{state.metric} {state.best_metric:g}"
-    return raise_experiment_event(
-        read_routes(context),
-        state,
-        EventType.BEST_VALIDATION,
-        f"trial {state.best_trial} of {experiment_title(state)} has the best {metric}",
-        context,
-        condition=EventCondition(),
-        data={"validation": _validation_data(state, state.best_trial, message)},
-    )
-
-
 def raise_threshold_events(
     state: ExperimentState, trial_id: int, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:

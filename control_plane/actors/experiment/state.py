@@ -101,6 +101,20 @@ class Settings:
     """The metadata that users set, as JSON values by key."""
 
 
+@dataclass(frozen=True, slots=True)
+class BestAnnouncement:
+    """The best validation that webhooks announced last, and the newer one that waits."""
+
+    announced_ms: int = 0
+    """The time of the announcement, in epoch ms. 0: no best validation was announced."""
+    metric: float | None = None
+    """The announced searcher metric."""
+    waits: bool = False
+    """Whether the experiment's present best validation waits for its announcement."""
+    units: float | None = None
+    """The length of the waiting validation. None: not known."""
+
+
 @dataclass(frozen=True)
 class ExperimentState:
     """The head of an experiment.
@@ -201,6 +215,8 @@ class ExperimentState:
     """The limits of metrics that webhooks have announced, as `WEBHOOK/TRIGGER`."""
     alerts: int = 0
     """The number of alerts that webhooks announce or have announced."""
+    best_announcement: BestAnnouncement = field(default_factory=BestAnnouncement)
+    """The best validation that webhooks announced last, and whether a newer one waits."""
 
     @property
     def title(self) -> str:

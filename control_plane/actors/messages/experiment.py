@@ -408,6 +408,11 @@ class DeadlineNear:
 
 
 @dataclass(frozen=True, slots=True)
+class BestValidationDue:
+    """Timer: webhooks may announce the waiting best validation."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialAlerted:
     """The training code of the trial raised an alert for users and webhooks."""
 
@@ -482,6 +487,7 @@ ExperimentMessage = (
     | TrialPlaced
     | DurationEnded
     | DeadlineNear
+    | BestValidationDue
     | TrialAlerted
     | WebhooksChanged
     | TrialSignaled

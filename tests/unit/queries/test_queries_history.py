@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors.messages.experiment import (
+    BestValidationDue,
     CostCheckDue,
     DeadlineNear,
     DurationEnded,
@@ -305,6 +306,7 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
         (DurationEnded(0), "the time of max_duration is over"),
         (DeadlineNear(0), "the deadline is near"),
+        (BestValidationDue(), "webhooks may announce the newest best validation"),
         (WebhooksChanged(), "a webhook for metrics was created"),
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),
