@@ -78,6 +78,10 @@ class Route:
     """The owner of the experiment, or the user who registered the model version."""
     experiments: tuple[int, ...] = ()
     """The ids of experiments."""
+    edits: int = 0
+    """The number of changes of the triggers. An experiment announces crossed limits again after a
+    change.
+    """
 
 
 class DecodedRoutes(NamedTuple):

@@ -15,7 +15,7 @@ from control_plane.config.hyperparameters import (
     Int,
     grid_point_count,
 )
-from control_plane.config.integrations import choice_findings
+from control_plane.config.integrations import choice_findings, commit_findings
 from control_plane.config.log_policies import find_content_problems
 from control_plane.config.searcher import NO_SEARCHER
 from control_plane.field_types import BATCH_SIZE, COUNT_MAX, MAX_LENGTH_HINT, is_count
@@ -147,6 +147,7 @@ def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding
 
 def _check_integrations(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     yield from choice_findings(config.integrations)
+    yield from commit_findings(config.integrations)
 
 
 def _check_log_policies(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:

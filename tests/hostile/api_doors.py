@@ -255,6 +255,7 @@ DOORS: Mapping[str, Door] = {
         Role.USER,
         {
             "name": "h",
+            "token": None,
             "url": "https://example.com/x",
             "format": "json",
             "mode": "WORKSPACE",
@@ -276,6 +277,33 @@ DOORS: Mapping[str, Door] = {
             "experiments": [1],
         },
         "/webhooks",
+    ),
+    "PATCH /webhooks/{}": Door(
+        Role.USER,
+        {
+            "name": "hook",
+            "token": None,
+            "url": "https://example.com/x",
+            "format": "json",
+            "mode": "WORKSPACE",
+            "triggers": [
+                {
+                    "type": "METRIC_THRESHOLD_EXCEEDED",
+                    "states": [],
+                    "levels": [],
+                    "metric": "loss",
+                    "above": None,
+                    "below": 0.5,
+                    "pattern": "",
+                }
+            ],
+            "workspace": None,
+            "project": "p",
+            "labels": ["l"],
+            "filtered_user": None,
+            "experiments": [1],
+        },
+        "/webhooks/1",
     ),
     "POST /schedules": Door(
         Role.USER,

@@ -18,6 +18,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.actors.source_commit import SourceCommit
 from control_plane.actors.step import StepContext
 from control_plane.rows import experiment_rows
 from control_plane.rows.stored_fields import keep_stored_name
@@ -73,6 +74,8 @@ class Definition:
     """The id of the schedule that submitted the experiment. None: a user submitted it."""
     webhooks: WebhookChoice | None = None
     """The section `integrations.webhook` of the configuration. None: no such section."""
+    source: SourceCommit | None = None
+    """The commit of the code. None: the configuration states no commit."""
 
 
 @dataclass(frozen=True, slots=True)

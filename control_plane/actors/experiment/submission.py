@@ -95,5 +95,6 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
         webhooks=message.webhooks,
+        source=message.source,
         schedule_id=message.schedule_id,
     )

@@ -24,6 +24,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.actors.source_commit import SourceCommit
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -104,6 +105,8 @@ class ExperimentSubmitted:
     """
     webhooks: WebhookChoice | None = None
     """The section `integrations.webhook` of the configuration. None: no such section."""
+    source: SourceCommit | None = None
+    """The commit of the code. None: the configuration states no commit."""
 
 
 @dataclass(frozen=True, slots=True)

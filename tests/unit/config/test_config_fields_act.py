@@ -21,7 +21,7 @@ from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.integrations import webhook_choice
+from control_plane.config.integrations import source_commit, webhook_choice
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.section import REVEAL
 from control_plane.config.trial_settings import (
@@ -216,6 +216,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         "image": image_request("org/image", section, spec["registry_auth"]),
         "kernels": kernel_folder(assignment),
         "webhooks": webhook_choice(config.integrations),
+        "source": source_commit(config.integrations),
         # The variable with the whole configuration is no effect.
         "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
     }
