@@ -62,7 +62,7 @@ def check_receiver(
 
 
 def check_token(format_: str, token: str) -> None:
-    """Raise RequestError invalid if a format lacks its token, or has a token without a use."""
+    """Raise RequestError invalid for a missing token, or for a token without a use."""
     if format_ == TOKEN_FORMAT and not token:
         hint = "create one with the permission `Commit statuses: write` for the repository"
         raise invalid("token", f"is missing for the format {TOKEN_FORMAT}", hint)

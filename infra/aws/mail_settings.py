@@ -28,7 +28,7 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
     if not sender:
         return ["detcloud:mailSender is missing: detcloud:mailIdentity is the sender's identity"]
     domain = sender.rpartition("@")[2]
-    # SES accepts the address, its domain, and the domains above.
+    # SES accepts the address, the domain of the address, and the domains above.
     if identity != sender and not f".{domain}".endswith(f".{identity}"):
         return [f"detcloud:mailIdentity is {identity}: expected {sender} or a domain of it"]
     return []

@@ -106,7 +106,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class BestAnnouncement:
-    """The best validation that webhooks announced last, and the newer one that waits."""
+    """The best validation that webhooks announced last, and the waiting newer validation."""
 
     announced_ms: int = 0
     """The time of the announcement, in epoch ms. 0: no best validation was announced."""

@@ -269,7 +269,7 @@ def _given_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def _read_token(file: Path | None) -> str | None:
-    """Return the token in a file, without blanks at its ends. Return None without a file.
+    """Return the token in a file, without blanks around the token. Return None without a file.
 
     A token of the command line would be visible to all users of the machine.
 

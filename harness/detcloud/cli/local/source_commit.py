@@ -53,12 +53,12 @@ def parse_repository(remote: str) -> str:
 
 
 def _ask_git(folder: Path, *words: str) -> str | None:
-    """Return the output of git in a folder, without blanks at its ends. Return None if git fails.
+    """Return the output of git in a folder, without blanks around. Return None if git fails.
 
     Raises:
         DetcloudError: git is not installed, or does not answer in time.
     """
-    # Locks would disturb another git that runs at the same time.
+    # Locks would disturb another running git.
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
