@@ -213,13 +213,25 @@ def raise_threshold_events(
                 data={"validation": _validation_data(state, trial_id, message)},
             )
             if state.events_raised > before:
-                state = evolve(state, crossed_limits=(*state.crossed_limits, limit))
+                state = evolve(state, crossed_limits=(*_present_limits(state, route), limit))
     return state
 
 
 def _limit_name(route: Route, place: int) -> str:
     """Return the name of a limit in `crossed_limits`. A change of the triggers changes the name."""
     return f"{route.webhook}/{place}" + (f"/{route.edits}" if route.edits else "")
+
+
+def _present_limits(state: ExperimentState, route: Route) -> tuple[str, ...]:
+    """Return the crossed limits without limits of former triggers of the route's webhook."""
+    if not route.edits:
+        return state.crossed_limits
+    own, present = f"{route.webhook}/", f"/{route.edits}"
+    return tuple(
+        limit
+        for limit in state.crossed_limits
+        if not limit.startswith(own) or limit.endswith(present)
+    )
 
 
 def raise_log_event(

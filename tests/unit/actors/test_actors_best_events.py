@@ -1,8 +1,9 @@
 """Events of best validations, of which at most one is raised in an interval."""
 
+from dataclasses import replace
 from typing import Any
 
-from control_plane.actors.event_routes import EventType, Route, Trigger
+from control_plane.actors.event_routes import ROUTES, EventType, Route, Trigger, encode_routes
 from control_plane.actors.experiment.best_events import BEST_INTERVAL_MS
 from control_plane.actors.messages.experiment import (
     BestValidationDue,
@@ -13,6 +14,7 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
 )
 from control_plane.actors.records import Status
+from control_plane.actors.step import ObservedRow
 from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.test_actors_events import end_trials, events, experiment
 
@@ -120,6 +122,18 @@ def test_discarded_best_is_not_announced() -> None:
     # The length of the remaining validation is not known.
     assert announced(actor) == [0.9, 0.7, 0.65]
     assert "units" not in events(actor)[-1].data["validation"]
+
+
+def test_changed_triggers_compare_limits_again() -> None:
+    low = Trigger(EventType.METRIC_THRESHOLD_EXCEEDED, metric="loss", below=0.5)
+    route = Route(5, "metrics", (low,))
+    actor = experiment(route)
+    for edits in range(5):
+        actor.rows[ROUTES] = ObservedRow(2 + edits, encode_routes((replace(route, edits=edits),)))
+        validate(actor, 0.4, 0.3)
+    assert len(events(actor)) == 5
+    # Limits of former triggers are forgotten.
+    assert actor.state.crossed_limits == ("5/0/4",)
 
 
 def test_thousand_validations_raise_a_bounded_number_of_events() -> None:

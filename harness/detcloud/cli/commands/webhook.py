@@ -113,7 +113,8 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     """
     parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
     parser.add_argument("address", metavar="URL", help="the address of the receiver")
-    _add_field_options(parser)
+    note = " (default: EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)"
+    _add_field_options(parser, note, "default: json")
     parser.add_argument(
         "--specific",
         action="store_true",
@@ -122,9 +123,14 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     add_output_options(parser, csv=False)
 
 
-def _add_field_options(parser: ArgumentParser) -> None:
+def _add_field_options(parser: ArgumentParser, trigger_note: str, format_note: str) -> None:
     """Add the options of `create_webhook` and `edit_webhook`: `--trigger`, `--format`,
     `--token-file`, and the filters. Without an option, the argument is None.
+
+    Args:
+        parser: the parser of the command.
+        trigger_note: the end of the help of `--trigger`.
+        format_note: the help of `--format`.
     """
     parser.add_argument(
         "-t",
@@ -135,10 +141,9 @@ def _add_field_options(parser: ArgumentParser) -> None:
         metavar="TYPE[:VALUES]",
         help="EXPERIMENT_STATE_CHANGE:ERROR, TRIAL_STATE_CHANGE, CUSTOM:warn,error,"
         " METRIC_THRESHOLD_EXCEEDED:'loss<0.1', BEST_VALIDATION, TASK_LOG:REGEX, MODEL_VERSION,"
-        " LIMIT_AT_RISK or ALARM; repeatable (default for a new webhook:"
-        " EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)",
+        " LIMIT_AT_RISK or ALARM; repeatable" + trigger_note,
     )
-    parser.add_argument("--format", choices=FORMATS, help="default for a new webhook: json")
+    parser.add_argument("--format", choices=FORMATS, help=format_note)
     parser.add_argument(
         "--token-file",
         type=Path,
@@ -196,7 +201,7 @@ def add_edit_arguments(parser: ArgumentParser) -> None:
     add_webhook_argument(parser)
     parser.add_argument("--name", metavar="NAME", help="the new name")
     parser.add_argument("--address", metavar="URL", help="the new address of the receiver")
-    _add_field_options(parser)
+    _add_field_options(parser, "", "the new format")
     parser.add_argument(
         "--specific",
         action=BooleanOptionalAction,
