@@ -180,8 +180,8 @@ def change_webhook(
         check_triggers(record.route.triggers, record.format)
         routes = _sound_routes(table, row)
         _check_name(routes, record.name, webhook)
-        left = [record.route if route.webhook == webhook else route for route in routes]
-        routed = replacing_put(_ROUTES, row, encode_routes(left), now_ms)
+        by_id = {**{route.webhook: route for route in routes}, webhook: record.route}
+        routed = replacing_put(_ROUTES, row, encode_routes(by_id.values()), now_ms)
         body = encode_webhook(record, stored.body)
         put = Put(stored.key, stored.revision + 1, body, stored.revision)
         return record, (routed, put, *extra_writes(record))
@@ -259,14 +259,15 @@ def _changed_record(
 
 
 def _sound_routes(table: StateTable, row: Row | None) -> tuple[Route, ...]:
-    """Return the routes of all webhooks. Damaged routes are read from the webhooks' rows.
+    """Return the routes of all webhooks. Lost and damaged routes are read from the webhooks' rows.
 
     A damage is logged. Raises TableError.
     """
     routes, damaged = decode_routes(b"" if row is None else row.body)
-    if not damaged:
+    if row is not None and not damaged:
         return routes
-    log.error("%s; the row is built again", DAMAGED)
+    if damaged:
+        log.error("%s; the row is built again", DAMAGED)
     return tuple(record.route for record in _sound_records(table))
 
 

@@ -28,7 +28,7 @@ def validate(actor: ActorHarness, *metrics: float, units: float = 1.0) -> None:
         actor.deliver(TrialValidationReported(0, units, metric))
 
 
-def announced(actor: ActorHarness) -> list[float]:
+def best_metrics(actor: ActorHarness) -> list[float]:
     """Return the announced best metrics in order."""
     return [
         event.data["validation"]["metrics"]["loss"]
@@ -48,15 +48,15 @@ def test_newest_best_is_announced_at_the_end_of_the_interval() -> None:
     actor.now_ms += 1
     validate(actor, 0.8)
     validate(actor, 0.7, units=3.0)
-    assert announced(actor) == [0.9]
+    assert best_metrics(actor) == [0.9]
     assert timers(actor) == [START_MS + BEST_INTERVAL_MS]
     actor.now_ms = START_MS + BEST_INTERVAL_MS
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9, 0.7]
+    assert best_metrics(actor) == [0.9, 0.7]
     assert events(actor)[-1].data["validation"]["units"] == 3.0
     # The next interval begins with this event.
     validate(actor, 0.6)
-    assert announced(actor) == [0.9, 0.7]
+    assert best_metrics(actor) == [0.9, 0.7]
     assert timers(actor)[-1] == START_MS + 2 * BEST_INTERVAL_MS
 
 
@@ -65,7 +65,7 @@ def test_best_after_the_interval_is_announced_at_once() -> None:
     validate(actor, 0.9)
     actor.now_ms += BEST_INTERVAL_MS
     validate(actor, 0.8)
-    assert announced(actor) == [0.9, 0.8]
+    assert best_metrics(actor) == [0.9, 0.8]
     assert timers(actor) == []
 
 
@@ -73,7 +73,7 @@ def test_best_of_an_ended_experiment_is_announced_before_its_end() -> None:
     actor = experiment(BEST, STATES)
     validate(actor, 0.9, 0.8)
     end_trials(actor)
-    assert announced(actor) == [0.9, 0.8]
+    assert best_metrics(actor) == [0.9, 0.8]
     assert [event.type for event in events(actor)][-2:] == [
         "BEST_VALIDATION",
         "EXPERIMENT_STATE_CHANGE",
@@ -81,16 +81,16 @@ def test_best_of_an_ended_experiment_is_announced_before_its_end() -> None:
     # The timer comes too late.
     actor.now_ms += BEST_INTERVAL_MS
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9, 0.8]
+    assert best_metrics(actor) == [0.9, 0.8]
 
 
-def test_best_of_a_canceled_experiment_is_announced() -> None:
+def test_best_of_a_canceled_experiment_is_best_metrics() -> None:
     actor = experiment(BEST)
     validate(actor, 0.9, 0.8)
     actor.deliver(CancelRequested())
-    assert announced(actor) == [0.9]
+    assert best_metrics(actor) == [0.9]
     end_trials(actor, Status.CANCELED)
-    assert announced(actor) == [0.9, 0.8]
+    assert best_metrics(actor) == [0.9, 0.8]
 
 
 def test_repeated_and_early_timers_announce_nothing() -> None:
@@ -99,28 +99,28 @@ def test_repeated_and_early_timers_announce_nothing() -> None:
     validate(actor, 0.9, 0.8)
     actor.now_ms += BEST_INTERVAL_MS - 1
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9]
+    assert best_metrics(actor) == [0.9]
     actor.now_ms += 1
     actor.deliver(BestValidationDue())
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9, 0.8]
+    assert best_metrics(actor) == [0.9, 0.8]
 
 
-def test_discarded_best_is_not_announced() -> None:
+def test_discarded_best_is_not_best_metrics() -> None:
     actor = experiment(BEST)
     actor.deliver(TrialValidationReported(1, 1.0, 0.9))
     validate(actor, 0.8)
     actor.deliver(TrialMetricsDiscarded(0, None))
     actor.now_ms += BEST_INTERVAL_MS
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9]
+    assert best_metrics(actor) == [0.9]
     actor.deliver(TrialValidationReported(0, 1.0, 0.7))
     validate(actor, 0.6)
     actor.deliver(TrialMetricsDiscarded(0, 0.65))
     actor.now_ms += BEST_INTERVAL_MS
     actor.deliver(BestValidationDue())
     # The length of the remaining validation is not known.
-    assert announced(actor) == [0.9, 0.7, 0.65]
+    assert best_metrics(actor) == [0.9, 0.7, 0.65]
     assert "units" not in events(actor)[-1].data["validation"]
 
 
@@ -146,8 +146,8 @@ def test_thousand_validations_raise_a_bounded_number_of_events() -> None:
         validate(actor, 1.0 - number / 1_000)
     end_trials(actor)
     # 100 s have 3 intervals after the first event, and the end announces the last best.
-    assert len(announced(actor)) == 1 + 3 + 1
-    assert announced(actor)[-1] == 1.0 - 999 / 1_000
+    assert len(best_metrics(actor)) == 1 + 3 + 1
+    assert best_metrics(actor)[-1] == 1.0 - 999 / 1_000
 
 
 def test_deleted_experiment_announces_nothing() -> None:
@@ -157,4 +157,4 @@ def test_deleted_experiment_announces_nothing() -> None:
         actor.deliver(TrialEnded(number, Status.COMPLETED, "", ""))
     actor.deliver(DeleteRequested())
     actor.deliver(BestValidationDue())
-    assert announced(actor) == [0.9]
+    assert best_metrics(actor) == [0.9]

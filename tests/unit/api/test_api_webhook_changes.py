@@ -8,7 +8,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors.event_routes import ROUTES, decode_routes
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.table import Delete, Expect, Key, Put
 from control_plane.usecases.webhooks import USER_MAX
 from control_plane.webhooks.records import decode_webhook, webhook_key
 from detcloud.shared.masking import MASK
@@ -44,7 +44,7 @@ def configure(cluster: Cluster, **webhooks: Any) -> None:
 def test_only_given_fields_change(cluster: Cluster) -> None:
     before = create(cluster, workspace="w", labels=["a"]).json
     before.pop("secret")
-    secret = stored(cluster).secret
+    secret = stored_webhook(cluster).secret
     cluster.clock.ms += 5
     after = change(cluster, url=NEW_URL).json
     assert after == {
@@ -54,14 +54,14 @@ def test_only_given_fields_change(cluster: Cluster) -> None:
         "changed_by": "user-1",
     }
     assert ask(cluster, "GET", "/1").json == after
-    assert stored(cluster).secret == secret
+    assert stored_webhook(cluster).secret == secret
     renamed = change(cluster, name="chat", workspace=None, labels=[], mode="SPECIFIC").json
     assert (renamed["name"], renamed["workspace"], renamed["labels"]) == ("chat", None, [])
     assert renamed["mode"] == "SPECIFIC"
     assert routes(cluster) == [(1, "chat")]
 
 
-def stored(cluster: Cluster) -> Any:
+def stored_webhook(cluster: Cluster) -> Any:
     """Return the record of webhook 1."""
     row = cluster.services.table.get(webhook_key(1))
     assert row is not None
@@ -88,7 +88,7 @@ def test_wrong_change_is_refused(cluster: Cluster, fields: dict[str, Any]) -> No
     answer = change(cluster, **fields)
     assert (answer.status, answer.code) == (422, "invalid"), answer.body
     assert ask(cluster, "GET", "/1").json["url"] == created["url"]
-    assert stored(cluster).changed_ms == 0
+    assert stored_webhook(cluster).changed_ms == 0
 
 
 def test_change_needs_the_owner_and_a_free_name(cluster: Cluster) -> None:
@@ -174,7 +174,7 @@ def test_rows_of_keys_have_no_secret(cluster: Cluster) -> None:
 def test_users_mail_only_to_permitted_domains(cluster: Cluster) -> None:
     smtp = {"host": "mail.example.com", "sender": "c@example.com", "password": "p"}
     configure(cluster, smtp=smtp, mail_domains=["Example.com"])
-    mail = {"format": "email", "url": "mailto:ann@EXAMPLE.com,bob@example.com"}
+    mail: Any = {"format": "email", "url": "mailto:ann@EXAMPLE.com,bob@example.com"}
     assert create(cluster, **mail).status == 201
     for number, url in enumerate(
         (
@@ -194,7 +194,7 @@ def test_users_mail_only_to_permitted_domains(cluster: Cluster) -> None:
 
 def test_without_permitted_domains_only_admins_create_mail(cluster: Cluster) -> None:
     configure(cluster, smtp={"host": "mail.example.com", "sender": "c@example.com"})
-    mail = {"format": "email", "url": "mailto:ann@example.com"}
+    mail: Any = {"format": "email", "url": "mailto:ann@example.com"}
     assert create(cluster, **mail).code == "forbidden"
     assert create(cluster, Role.ADMIN, **mail).status == 201
 
@@ -238,5 +238,17 @@ def test_routes_have_the_triggers_of_the_webhook(cluster: Cluster) -> None:
     row = cluster.services.table.get(Key(*ROUTES))
     assert row is not None
     (route,) = decode_routes(row.body).routes
-    assert route == stored(cluster).route
+    assert route == stored_webhook(cluster).route
     assert (route.edits, route.triggers[0].type) == (1, "CUSTOM")
+
+
+@pytest.mark.parametrize("body", [None, b'{"routes": []}'])
+def test_change_stores_a_lost_route_again(cluster: Cluster, body: bytes | None) -> None:
+    create(cluster)
+    table = cluster.services.table
+    row = table.get(Key(*ROUTES))
+    assert row is not None
+    write = Delete(row.key, row.revision)
+    table.commit((write if body is None else Put(row.key, row.revision + 1, body, row.revision),))
+    assert change(cluster, name="chat").status == 200
+    assert routes(cluster) == [(1, "chat")]

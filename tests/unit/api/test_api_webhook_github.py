@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def github() -> Iterator[GitHub]:
         yield server
 
 
-def create_github(cluster: Cluster, github: GitHub, **fields: object) -> None:
+def create_github(cluster: Cluster, github: GitHub, **fields: Any) -> None:
     allow_this_machine(cluster)
     url = f"{github.url}/repos/team/digits"
     answer = create(cluster, url=url, format="github", **{"token": TOKEN, **fields})
@@ -125,7 +126,7 @@ def test_test_event_reads_the_repository(cluster: Cluster, github: GitHub) -> No
         {"format": "json"},
     ],
 )
-def test_wrong_github_webhook_is_refused(cluster: Cluster, fields: dict[str, object]) -> None:
+def test_wrong_github_webhook_is_refused(cluster: Cluster, fields: dict[str, Any]) -> None:
     url = "https://api.github.com/repos/team/digits"
     given = {"url": url, "format": "github", "token": TOKEN, **fields}
     answer = create(cluster, Role.ADMIN, **{k: v for k, v in given.items() if v is not None})

@@ -8,7 +8,8 @@ import pytest
 from infra.aws.mail_settings import mail_statements
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.policy_statements import make_document
-from infra.aws.settings import SettingsInvalid, parse_settings
+from infra.aws.settings import parse_settings
+from infra.stack_program import SettingsInvalid
 from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import SPEECH, Graph, graph
 from tests.unit.infra.test_infra_settings import LEAST
