@@ -429,7 +429,7 @@ class TrialAlerted:
 
 @dataclass(frozen=True, slots=True)
 class WebhooksChanged:
-    """A webhook for metrics was created, which may announce the experiment."""
+    """A webhook for metrics was created or changed, and may announce the experiment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,7 +307,7 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (DurationEnded(0), "the time of max_duration is over"),
         (DeadlineNear(0), "the deadline is near"),
         (BestValidationDue(), "webhooks may announce the newest best validation"),
-        (WebhooksChanged(), "a webhook for metrics was created"),
+        (WebhooksChanged(), "a webhook for metrics was created or changed"),
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),
         (TrialSignaled(6, "CUDA OOM"), "the log of trial 7 shows CUDA OOM"),
