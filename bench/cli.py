@@ -34,6 +34,7 @@ from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
 from bench.tunnel import tunnel
+from bench.webhooks import webhooks
 from bench.worlds import worlds
 from bench.writes import writes
 from detcloud.cli.rendering.table import Column, render_table
@@ -53,6 +54,7 @@ FIGURES: dict[str, Figure] = {
     "page": page,
     "logs": logs,
     "log-policies": log_policies,
+    "webhooks": webhooks,
     "fan-in": fan_in,
     "commands": commands,
     "cluster": cluster,

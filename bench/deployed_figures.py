@@ -23,6 +23,13 @@ def gcp_latency(scale: Scale) -> Iterator[Row]:
     yield from gcp_latency(scale)
 
 
+def webhook_latency(scale: Scale) -> Iterator[Row]:
+    """Times from a change to the receipt of the webhook."""
+    from bench.deployed_webhooks import webhook_latency
+
+    yield from webhook_latency(scale)
+
+
 def cold_starts(scale: Scale) -> Iterator[Row]:
     """Start-up times of the functions."""
     from bench.cold_starts import cold_starts
@@ -75,6 +82,7 @@ def outage(scale: Scale) -> Iterator[Row]:
 DEPLOYED: dict[str, Figure] = {
     "latency": latency,
     "gcp-latency": gcp_latency,
+    "webhook-latency": webhook_latency,
     "cold-starts": cold_starts,
     "gcp-cold-starts": gcp_cold_starts,
     "costs": costs,

@@ -94,6 +94,9 @@ class Scale:
     tunnel_keystrokes: int = 500
     tunnel_bytes: int = 512 << 20
     tunnel_streams: int = 1_000
+    webhook_changes: int = 200
+    webhook_events: int = 10_000
+    deployed_changes: int = 60
 
 
 FULL = Scale()
@@ -163,6 +166,9 @@ QUICK = Scale(
     tunnel_keystrokes=20,
     tunnel_bytes=1 << 20,
     tunnel_streams=20,
+    webhook_changes=6,
+    webhook_events=60,
+    deployed_changes=4,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -87,6 +87,8 @@ class Services:
     """The relay of tunnels. None if the host has no relay, so that no tunnel can be opened."""
     relay_remedy: str = ""
     """The advice for a cluster without a relay, or "" for none."""
+    has_mail_service: bool = False
+    """Whether the host sends mails of webhooks without a mail server."""
     limits: QueryLimits = DEFAULT_LIMITS
     """The limits on the work of a query."""
     _caches: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

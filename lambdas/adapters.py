@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
     from control_plane.suggestions.suggester import SuggestionModel
+    from control_plane.webhooks.mail import MailService
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
@@ -151,6 +152,16 @@ class Adapters(ABC):
         from control_plane.alarms.notifications import LogNotifier
 
         return LogNotifier()
+
+    @property
+    def mail_service(self) -> MailService | None:
+        """The service that sends mails of webhooks. None, the default, on a host without one."""
+        return None
+
+    @property
+    def has_mail_service(self) -> bool:
+        """Whether the host has a mail service, which is not created yet."""
+        return False
 
     @property
     def has_collector(self) -> bool:

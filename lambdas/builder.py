@@ -216,7 +216,7 @@ class Cluster:
 
         adapters, table = self.adapters, self.engine.table
         http = HttpSender(lambda: AddressRule(allowed_private_hosts(table)))
-        sender = MailSender(http, lambda: smtp_settings(table))
+        sender = MailSender(http, lambda: smtp_settings(table), adapters.mail_service)
         return Deliverer(table, adapters.clock, sender, adapters.cluster_id, adapters.cluster_url)
 
     @cached_property
@@ -248,6 +248,7 @@ class Cluster:
             suggests=adapters.has_suggest_function,
             exports_spans=adapters.has_collector,
             endpoints=self.endpoints,
+            has_mail_service=adapters.has_mail_service,
         )
 
     def build_app(self, tokens: StaticTokens) -> FastAPI:

@@ -7,13 +7,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from control_plane.actors.step import StepContext
 from control_plane.rows import webhook_rows
 
 ROUTES = webhook_rows.ROUTES.only_key
 """The partition and the sort key of the row with all routes."""
+DAMAGED = (
+    "some webhooks announce nothing, because the row webhook-routes is damaged; change or create a"
+    " webhook to repair the row"
+)
+"""The reason in the journal of a step that read a damaged row of routes."""
 
 
 class EventType(StrEnum):
@@ -73,6 +78,18 @@ class Route:
     """The owner of the experiment, or the user who registered the model version."""
     experiments: tuple[int, ...] = ()
     """The ids of experiments."""
+    edits: int = 0
+    """The number of changes of the triggers. An experiment announces crossed limits again after a
+    change.
+    """
+
+
+class DecodedRoutes(NamedTuple):
+    """The routes of a row."""
+
+    routes: tuple[Route, ...]
+    damaged: int
+    """The number of routes that were left out, at least 1 for a row without readable routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +136,28 @@ class EventCondition:
 def read_routes(context: StepContext) -> tuple[Route, ...]:
     """Read the routes of all webhooks in a step. Return () without webhooks.
 
-    The first call of a commit reads a row.
+    The first call of a commit reads a row. A damaged row is named in the journal entry of the step.
     """
-    return decode_routes(context.row(*ROUTES).body)
+    decoded = decode_routes(context.row(*ROUTES).body)
+    if decoded.damaged and DAMAGED not in context.reasons:
+        context.add_reason(DAMAGED)
+    return decoded.routes
 
 
-def decode_routes(body: bytes) -> tuple[Route, ...]:
+def decode_routes(body: bytes) -> DecodedRoutes:
     """Decode the row with all routes. Fields of newer releases are ignored.
 
-    Return () for an empty or invalid body: a damaged row must not stop an experiment.
+    An invalid route is left out and counted: a damaged row must not stop an experiment, nor the
+    other webhooks. An empty body has no routes.
     """
+    if not body:
+        return DecodedRoutes((), 0)
     try:
-        return tuple(_route(fields) for fields in json.loads(body)["routes"]) if body else ()
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return ()
+        encoded = list(json.loads(body)["routes"])
+    except (ValueError, TypeError, KeyError):
+        return DecodedRoutes((), 1)
+    routes = tuple(route for values in encoded if (route := _route(values)) is not None)
+    return DecodedRoutes(routes, len(encoded) - len(routes))
 
 
 def encode_routes(routes: Iterable[Route]) -> bytes:
@@ -192,11 +217,14 @@ def is_crossed(trigger: Trigger, value: float) -> bool:
     )
 
 
-def _route(values: Mapping[str, Any]) -> Route:
-    """Build a route from decoded JSON. Raises TypeError or KeyError for missing fields."""
-    known = _known_fields(Route, values)
-    known["triggers"] = tuple(_trigger(trigger) for trigger in values["triggers"])
-    return Route(**known)
+def _route(values: Any) -> Route | None:
+    """Build a route from decoded JSON. Return None for missing fields and wrong forms."""
+    try:
+        known = _known_fields(Route, values)
+        known["triggers"] = tuple(_trigger(trigger) for trigger in values["triggers"])
+        return Route(**known)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _trigger(values: Mapping[str, Any]) -> Trigger:

@@ -15,7 +15,7 @@ from control_plane.config.hyperparameters import (
     Int,
     grid_point_count,
 )
-from control_plane.config.integrations import choice_findings
+from control_plane.config.integrations import choice_findings, commit_findings
 from control_plane.config.log_policies import find_content_problems
 from control_plane.config.retention import retention_findings
 from control_plane.config.searcher import NO_SEARCHER
@@ -148,6 +148,7 @@ def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding
 
 def _check_integrations(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     yield from choice_findings(config.integrations)
+    yield from commit_findings(config.integrations)
 
 
 def _check_retention(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:

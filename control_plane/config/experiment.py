@@ -199,8 +199,9 @@ class ExperimentConfig(Section):
     """Accepted, but has no effect."""
     integrations: CarriedMap | None = None
     """`webhooks` chooses the [webhooks](webhooks.md#webhooks-of-an-experiment) that announce the
-    experiment: a map with `webhook_id`, `webhook_name` and `exclude`. Other integrations are
-    accepted, but have no effect.
+    experiment: a map with `webhook_id`, `webhook_name` and `exclude`. `github` states the
+    [commit](webhooks.md#statuses-of-commits) of the code: a map with `commit` and `repository`.
+    Other integrations are accepted, but have no effect.
     """
     retention_policy: CarriedMap | None = None
     """The [retention](manage.md#delete-old-logs-and-metrics) of logs and metrics: a map with

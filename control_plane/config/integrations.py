@@ -1,19 +1,31 @@
-"""The section `integrations` of an experiment's configuration: the choice of webhooks.
+"""The section `integrations` of an experiment's configuration: webhooks and the code's commit.
 
 Determined's name of the choice is `webhooks`; `webhook` is accepted as well.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from control_plane.actors.event_routes import WebhookChoice
+from control_plane.actors.source_commit import SourceCommit
 from control_plane.findings import Finding
 
 NAMES: Final = ("webhooks", "webhook")
 CHOSEN_MAX: Final = 50
 """The most ids and the most names of a choice."""
+COMMIT_NAME: Final = "github"
+"""The name of the section with the commit of the code."""
+_COMMIT_HINT: Final = "like {repository: OWNER/REPOSITORY, commit: 40 hexadecimal digits}"
+_COMMIT_FORMS: Final = {
+    "commit": (re.compile(r"[0-9A-Fa-f]{40}"), "must be a text of 40 hexadecimal digits"),
+    "repository": (
+        re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}"),
+        "must be like OWNER/REPOSITORY",
+    ),
+}
 _HINT: Final = "like {webhook_id: [1], webhook_name: [team-chat], exclude: false}"
 
 
@@ -31,6 +43,35 @@ def webhook_choice(integrations: Mapping[str, Any] | None) -> WebhookChoice | No
                 bool(choice.get("exclude")),
             )
     return None
+
+
+def source_commit(integrations: Mapping[str, Any] | None) -> SourceCommit | None:
+    """Return the commit of the code that a configuration states. Return None without a commit.
+
+    The configuration has no findings of `commit_findings`.
+    """
+    stated = (integrations or {}).get(COMMIT_NAME)
+    if not isinstance(stated, Mapping) or not stated.get("commit"):
+        return None
+    return SourceCommit(stated["commit"].lower(), stated.get("repository") or "")
+
+
+def commit_findings(integrations: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Yield a finding for each wrong value of the section `github`, and for unknown fields."""
+    stated = (integrations or {}).get(COMMIT_NAME)
+    if stated is None:
+        return
+    if not isinstance(stated, Mapping):
+        yield Finding(("integrations", COMMIT_NAME), "must be a map", _COMMIT_HINT)
+        return
+    for field, value in stated.items():
+        place = ("integrations", COMMIT_NAME, str(field))
+        if field not in _COMMIT_FORMS:
+            yield Finding(place, "is unknown", _COMMIT_HINT)
+            continue
+        form, rule = _COMMIT_FORMS[field]
+        if value is not None and not (isinstance(value, str) and form.fullmatch(value)):
+            yield Finding(place, rule)
 
 
 def choice_findings(integrations: Mapping[str, Any] | None) -> Iterator[Finding]:

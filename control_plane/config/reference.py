@@ -134,7 +134,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Cost": "number > 0",
     "ExperimentName": "string",
     "Description": "string",
-    **dict.fromkeys(("Labels", "Words", "Zones", "Hosts"), "list of strings"),
+    **dict.fromkeys(("Labels", "Words", "Zones", "Hosts", "MailDomains"), "list of strings"),
     "Entrypoint": "string or list of strings",
     "AnySearcher": "map",
     "Hyperparameters": "map",

@@ -16,6 +16,8 @@ from control_plane.field_types import Text
 HOSTS_MAX: Final = 100
 _HOST: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
+_DOMAIN: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
+
 
 def _check_host(host: str) -> str:
     """Return a host name, an address or a network. Refuse any other text."""
@@ -29,6 +31,19 @@ def _check_host(host: str) -> str:
 
 Hosts = Annotated[
     tuple[Annotated[str, AfterValidator(_check_host)], ...],
+    Field(strict=False, max_length=HOSTS_MAX),
+]
+
+
+def _check_domain(domain: str) -> str:
+    """Return a domain of mail addresses. Refuse any other text."""
+    if not _DOMAIN.fullmatch(domain):
+        refuse("must be the part of an address after the @, like example.com")
+    return domain
+
+
+MailDomains = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_domain)], ...],
     Field(strict=False, max_length=HOSTS_MAX),
 ]
 
@@ -64,6 +79,10 @@ class Webhooks(Section):
     """The hosts that webhooks may reach although the hosts have private addresses, or have no
     encryption: host names, addresses, and networks like `10.0.0.0/8`. Webhooks reach other hosts
     only with https at public addresses.
+    """
+    mail_domains: MailDomains = ()
+    """The domains of addresses to which users may send with the format `email`, for example
+    `example.com`. A subdomain counts as another domain. Admins may choose any address.
     """
     smtp: Smtp | None = None
     """The mail server for the format `email`; see SMTP. If absent, no webhook has this format."""

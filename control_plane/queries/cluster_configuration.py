@@ -127,6 +127,11 @@ def allowed_private_hosts(table: StateTable) -> tuple[str, ...]:
     return tuple(_shared_fields(table).get("webhooks", {}).get("allowed_private_hosts", ()))
 
 
+def mail_domains(table: StateTable) -> tuple[str, ...]:
+    """Return the domains to which users may send mails by webhooks. Empty without a setting."""
+    return tuple(_shared_fields(table).get("webhooks", {}).get("mail_domains", ()))
+
+
 def smtp_settings(table: StateTable) -> Smtp | None:
     """Return the mail server for webhooks, with the password. Return None without a setting.
 

@@ -1,12 +1,14 @@
 """Queries of webhooks and deliveries."""
 
+from dataclasses import replace
+
 from control_plane.access.ownership import Action, OwnedObject, check_may_change, find_refusal
 from control_plane.access.principals import Principal
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
-from control_plane.state.table import Key, StateTable
+from control_plane.state.table import Key, Row, StateTable
 from control_plane.webhooks.records import (
     WEBHOOKS,
     DeliveryRecord,
@@ -48,6 +50,8 @@ class Webhook(Answer):
     experiments: list[int]
     user: str
     created_ms: int
+    changed_ms: int | None
+    changed_by: str | None
 
 
 class Delivery(Answer):
@@ -123,10 +127,20 @@ def load_webhook(table: StateTable, webhook: int) -> tuple[WebhookRecord, int]:
     Raises:
         RequestError: not_found, if the webhook does not exist.
     """
+    row = load_webhook_row(table, webhook)
+    return decode_webhook(row.body), row.revision
+
+
+def load_webhook_row(table: StateTable, webhook: int) -> Row:
+    """Load the row of a webhook.
+
+    Raises:
+        RequestError: not_found, if the webhook does not exist.
+    """
     row = table.get(webhook_key(webhook))
     if row is None:
         raise RequestError(Code.NOT_FOUND, f"there is no webhook {webhook}")
-    return decode_webhook(row.body), row.revision
+    return row
 
 
 def load_delivery(table: StateTable, webhook: int, delivery: str) -> DeliveryRecord:
@@ -184,7 +198,17 @@ def webhook_answer(record: WebhookRecord, caller: Principal) -> Webhook:
         experiments=list(route.experiments),
         user=record.user,
         created_ms=record.created_ms,
+        changed_ms=record.changed_ms or None,
+        changed_by=record.changed_by or None,
     )
+
+
+def deleted_webhook_answer(record: WebhookRecord, caller: Principal) -> Webhook:
+    """Return a deleted webhook for a caller. The URL ends after the host.
+
+    The answer is stored for repetitions, and a stored answer must not have secrets.
+    """
+    return webhook_answer(replace(record, url=_host_of(record.url)), caller)
 
 
 def delivery_answer(record: DeliveryRecord) -> Delivery:

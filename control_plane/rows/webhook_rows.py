@@ -9,7 +9,8 @@ WEBHOOK = RowType(
     record="control_plane.webhooks.records:WebhookRecord",
     writers=("usecases.webhooks",),
     readers=("webhooks.deliverer", "queries.webhook", "usecases.webhooks"),
-    secret_fields=("url", "secret"),
+    secret_fields=("url", "secret", "token"),
+    is_mutable=True,
 )
 ROUTES = RowType(
     name="webhook routes",

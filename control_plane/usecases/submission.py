@@ -28,7 +28,7 @@ from control_plane.config.check import (
     find_stated_fields,
 )
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.integrations import webhook_choice
+from control_plane.config.integrations import source_commit, webhook_choice
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.retention import stored_retention
@@ -208,6 +208,7 @@ def check_submission(
         raises_events=True,
         webhooks=webhook_choice(config.integrations),
         data_retention=stored_retention(config.retention_policy),
+        source=source_commit(config.integrations),
     )
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)

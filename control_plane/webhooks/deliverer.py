@@ -20,7 +20,7 @@ from control_plane.actors.events import EventRow, Pending, decode_event, encode_
 from control_plane.rows import webhook_rows
 from control_plane.state.table import Conflict, Delete, Put, Row, StateTable, TableError, Write
 from control_plane.webhooks.backoff import next_attempt_ms
-from control_plane.webhooks.formats.message import Announcement
+from control_plane.webhooks.formats.message import Announcement, NotAnnounced
 from control_plane.webhooks.formats.registry import FORMATS
 from control_plane.webhooks.records import (
     DeliveryRecord,
@@ -154,37 +154,36 @@ class Deliverer:
         if webhook_id in call.failing:
             return FAILING_MS
         try:
-            stored = self._table.get(webhook_key(webhook_id))
-            webhook = None if stored is None else decode_webhook(stored.body)
             # An event may be written while this process delivers the event before. The process
             # that was woken for the event leaves the event to this process.
             while True:
-                count, wait_ms = self._deliver_page(partition, webhook_id, webhook, call)
+                count, wait_ms = self._deliver_page(partition, webhook_id, call)
                 if not count or wait_ms is not None:
                     return wait_ms
         except Exception:
             log.exception("the events of %s were not delivered to %s", partition, webhook_id)
         return None
 
-    def _deliver_page(
-        self, partition: str, webhook_id: int, webhook: WebhookRecord | None, call: _Call
-    ) -> tuple[int, int | None]:
+    def _deliver_page(self, partition: str, webhook_id: int, call: _Call) -> tuple[int, int | None]:
         """Deliver the events of a lane that are stored now.
 
         Return the number of ended deliveries, and the delay in ms until the next attempt of the
-        lane. The delay is None if no event is left. Without `webhook`, which was deleted, the
-        deliveries are dropped. Raises TableError.
+        lane. The delay is None if no event is left. The webhook is read before each event, because
+        a user may change the webhook meanwhile. The deliveries of a deleted webhook are dropped.
+        Raises TableError, and ValueError for a damaged webhook.
         """
         count = 0
         for row, event in self._events(partition):
             pending = event.pending.get(webhook_id)
             if pending is None:
                 continue
-            if webhook is None:
+            stored = self._table.get(webhook_key(webhook_id))
+            if stored is None:
                 self._finish(row, event, webhook_id, ())
                 continue
             if time.monotonic() >= call.until:
                 return count, 0
+            webhook = decode_webhook(stored.body)
             wait_ms = self._deliver_event(row, event, webhook, pending, call)
             if wait_ms is None:
                 count += 1
@@ -212,7 +211,7 @@ class Deliverer:
             # Another process has changed the event, and delivers the lane.
             return CHANGED_MS
         outcome = self._send(attempt)
-        if not outcome.is_delivered:
+        if not (outcome.is_delivered or outcome.is_skipped):
             call.failing.add(webhook.id)
         return self._record(attempt, outcome)
 
@@ -262,9 +261,17 @@ class Deliverer:
         if build is None:
             return Outcome(False, error=f"this release has no format {webhook.format}")
         announcement = Announcement(
-            event, webhook.url, self._cluster_id, self._page_url, webhook.options
+            event,
+            webhook.url,
+            self._cluster_id,
+            self._page_url,
+            webhook.options,
+            webhook.token,
         )
-        request = build(announcement)
+        try:
+            request = build(announcement)
+        except NotAnnounced as error:
+            return Outcome(False, error=str(error), is_final=True, is_skipped=True)
         signed = signature_headers(webhook.secret, event.id, begun_ms // 1000, request.body)
         headers = {"User-Agent": "detcloud-webhooks", **request.headers, **signed}
         if self._clock() - begun_ms > CLAIM_MS // 2:

@@ -1,6 +1,8 @@
 """The writes of events that are raised outside actors."""
 
-from control_plane.actors.event_routes import ROUTES, decode_routes, matching_webhooks
+import logging
+
+from control_plane.actors.event_routes import DAMAGED, ROUTES, decode_routes, matching_webhooks
 from control_plane.actors.events import (
     Event,
     EventRow,
@@ -11,15 +13,19 @@ from control_plane.actors.events import (
 )
 from control_plane.state.table import Expect, Key, Put, StateTable
 
+log = logging.getLogger(__name__)
+
 
 def event_writes(table: StateTable, event: Event, now_ms: int) -> tuple[Put, ...]:
     """Return the write of an event, for the commit that changes the state of the event's subject.
 
-    Return () if no webhook announces the event. Reads the row with the routes of all webhooks.
-    Raises TableError.
+    Return () if no webhook announces the event. Reads the row with the routes of all webhooks, and
+    logs an error for a damaged row. Raises TableError.
     """
     row = table.get(Key(*ROUTES))
-    routes = () if row is None else decode_routes(row.body)
+    routes, damaged = decode_routes(b"" if row is None else row.body)
+    if damaged:
+        log.error("event %s of %s: %s", event.type, event.subject, DAMAGED)
     webhooks = matching_webhooks(routes, event.type, event.condition, event.scope)
     return (event_put(event_row(event, webhooks, now_ms), now_ms),) if webhooks else ()
 

@@ -1,10 +1,11 @@
-"""Sending messages of webhooks with the format `email` over SMTP."""
+"""Sending messages of webhooks with the format `email`, over SMTP or by a mail service."""
 
 import re
 import smtplib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email import message_from_bytes, policy
+from typing import Protocol
 
 from control_plane.config.webhooks import Smtp
 from control_plane.webhooks.sender import Outcome, Request, Sender
@@ -33,23 +34,44 @@ def parse_recipients(url: str) -> tuple[str, ...]:
     return addresses
 
 
+class MailService(Protocol):
+    """A service of the host's cloud that sends mails."""
+
+    def send_mail(self, recipients: Sequence[str], subject: str, text: str) -> Outcome:
+        """Send a mail in plain text, and return the outcome. No error is raised.
+
+        Return within half of the deliverer's CLAIM_MS.
+        """
+
+
 class MailSender:
     """A sender that passes requests to `mailto:` URLs to a mail server, and others to `http`.
+
+    Without a mail server, the mail service sends the mails.
 
     Args:
         http: the sender of other requests.
         read_smtp: returns the settings of the mail server, or None. Raises TableError.
+        service: the mail service of the host, or None.
     """
 
-    def __init__(self, http: Sender, read_smtp: Callable[[], Smtp | None]) -> None:
+    def __init__(
+        self,
+        http: Sender,
+        read_smtp: Callable[[], Smtp | None],
+        service: MailService | None = None,
+    ) -> None:
         self._http = http
         self._read_smtp = read_smtp
+        self._service = service
 
     def send(self, request: Request) -> Outcome:
         """Send a request, and return the outcome. Raises TableError for unreadable settings."""
         if not request.url.startswith(SCHEME):
             return self._http.send(request)
         smtp = self._read_smtp()
+        if smtp is None and self._service is not None:
+            return _send_by_service(self._service, request)
         if smtp is None:
             return Outcome(False, error="the cluster configuration has no webhooks.smtp")
         try:
@@ -60,6 +82,14 @@ class MailSender:
             return Outcome(False, error=text)
         except (smtplib.SMTPException, OSError, ValueError) as error:
             return Outcome(False, error=f"the mail was not sent: {type(error).__name__}")
+
+
+def _send_by_service(service: MailService, request: Request) -> Outcome:
+    """Send the message of a request by a mail service, and return the outcome."""
+    message = message_from_bytes(request.body, policy=policy.default)
+    content = str(message.get_content()).replace("\r\n", "\n")
+    subject = str(message["Subject"] or "")
+    return service.send_mail(parse_recipients(request.url), subject, content)
 
 
 def _send_mail(smtp: Smtp, recipients: tuple[str, ...], body: bytes) -> None:

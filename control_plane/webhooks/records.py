@@ -41,6 +41,12 @@ class WebhookRecord:
     """The triggers and filters, as in the row of all routes."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The options of the format."""
+    token: str = ""
+    """The token with which requests log in to the receiver, for the format `github`. "": none."""
+    changed_ms: int = 0
+    """The time of the last change by a user, in epoch ms. 0: the webhook was not changed."""
+    changed_by: str = ""
+    """The user who changed the webhook last, or ""."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,11 @@ class Outcome:
     error: str = ""
     """The reason for users why the attempt failed, or "". The URL is not part of it."""
     is_final: bool = False
-    """Whether the receiver refuses the webhook for good, with status 410."""
+    """Whether no later attempt can succeed: the receiver answered with status 410, or the format
+    cannot announce the event.
+    """
+    is_skipped: bool = False
+    """Whether no request was made, because the format cannot announce the event."""
 
 
 class Sender(Protocol):

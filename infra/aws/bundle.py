@@ -25,7 +25,9 @@ from infra.sources import REPOSITORY, copy_sources, extra_packages
 EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
 PINNED = ("botocore==1.44.8",)
 # The services of AWS that functions call.
-SERVICES = frozenset({"dynamodb", "ec2", "ecr", "ecs", "lambda", "pricing", "s3", "sns", "sts"})
+SERVICES = frozenset(
+    {"dynamodb", "ec2", "ecr", "ecs", "lambda", "pricing", "s3", "sesv2", "sns", "sts"}
+)
 # Installed but never used; numpy's tests alone are four megabytes.
 _DROPPED = ("bin", "**/tests")
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")

@@ -112,6 +112,10 @@ class Names:
         """The ARN of the topic for notifications of alarms."""
         return self._regional_arn("sns", self.part("alarms"))
 
+    def mail_identity_arn(self, identity: str) -> str:
+        """Return the ARN of an identity of SES, which is an address or a domain."""
+        return self._regional_arn("ses", f"identity/{identity}")
+
     def rule_arn(self, name: str) -> str:
         """Return the ARN of the EventBridge rule `name`."""
         return self._regional_arn("events", f"rule/{self.part(name)}")

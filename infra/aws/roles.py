@@ -8,6 +8,7 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra.aws import key_policies, policies, relay_policies, trial_policies
+from infra.aws.mail_settings import mail_statements
 from infra.aws.names import FUNCTIONS, ROLE_FUNCTIONS, ROLE_OF
 from infra.aws.policy_statements import Document, add_statements
 from infra.aws.scope import Scope
@@ -48,7 +49,10 @@ def make_roles(
     documents = {
         "api": add_statements(api, relay_policies.starts(names) if settings.has_relay else []),
         "advance": policies.advance(names),
-        "tick": policies.tick(names, settings.network, reservations),
+        "tick": add_statements(
+            policies.tick(names, settings.network, reservations),
+            mail_statements(names, settings.mail_sender, settings.mail_identity),
+        ),
         "spot_notice": policies.spot_notice(names),
         "checkpoint_gc": policies.checkpoint_gc(names, purges=settings.purges_versions),
         "suggest": policies.suggest(names),

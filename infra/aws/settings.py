@@ -12,7 +12,7 @@ from typing import Any, Final
 from infra import machine_network
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.aws import company_settings as company
-from infra.aws import copy_settings, trial_settings
+from infra.aws import copy_settings, mail_settings, trial_settings
 from infra.aws.names import Names
 from infra.copy_settings import Copies
 from infra.data_buckets import DataBucket
@@ -100,6 +100,10 @@ class Settings:
     """
     dashboard: bool = False
     """Whether the stack has a CloudWatch dashboard."""
+    mail_sender: str = ""
+    """The address from which webhooks send mails through SES; no mails through SES if empty."""
+    mail_identity: str = ""
+    """The verified identity of SES for `mail_sender`; if empty, the domain of the address."""
     monthly_budget: int = 0
     """The budget in dollars for the team's tagged resources; 0 for no budget."""
     kms_key: str = ""
@@ -243,6 +247,7 @@ def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
     if values.get("monthly_budget") and not values.get("alarm_email"):
         found.append("detcloud:alarmEmail is missing: a budget needs an address to notify")
     found += copy_settings.find_inconsistencies(values)
+    found += mail_settings.find_inconsistencies(values)
     return [*found, *company.find_inconsistencies(values)]
 
 
@@ -406,6 +411,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     **company.PARSERS,
     **trial_settings.PARSERS,
     **copy_settings.PARSERS,
+    **mail_settings.PARSERS,
     "otherClouds": lambda text: parse_other_clouds(text, "aws"),
 }
 _KNOWN: Final = ", ".join(_FIELDS)

@@ -13,6 +13,7 @@ from infra.aws.events import connect_events
 from infra.aws.front import make_front
 from infra.aws.functions import describe_deployment, make_aliases, make_functions
 from infra.aws.gateway import api_url, make_api, make_domain, route_requests
+from infra.aws.mail_settings import mail_variables
 from infra.aws.network import make_network, make_vpc
 from infra.aws.pool_checks import capacity_reservations, journal_groups
 from infra.aws.relay import make_relay
@@ -117,8 +118,8 @@ def _function_settings(
     The API gets the roles for storage, instances and trials, the key and the digest of the origin's
     secret. The tick and `wake` get the names of the functions that they start, and `network`. The
     tick also gets the topic for alarms, and the URL of the runbook. All three get the remote
-    accounts. The function `checkpoint_gc` learns whether it purges versions. Variables of unset
-    settings are left out.
+    accounts, and the sender of mails. The function `checkpoint_gc` learns whether it purges
+    versions. Variables of unset settings are left out.
 
     Args:
         network: the JSON that `make_network` returns.
@@ -128,6 +129,7 @@ def _function_settings(
         "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
         "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
         "DETCLOUD_NETWORK": network,
+        **mail_variables(scope.settings.mail_sender),
         **_other_clouds(scope.settings),
     }
     return {
@@ -137,6 +139,7 @@ def _function_settings(
             **({"DETCLOUD_KMS_KEY": key} if (key := scope.settings.kms_key) else {}),
             **({"DETCLOUD_ORIGIN_SHA256": _sha256(secret)} if secret else {}),
             **_trial_grants(scope.settings, roles),
+            **mail_variables(scope.settings.mail_sender),
             **_other_clouds(scope.settings),
         },
         **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),

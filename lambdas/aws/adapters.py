@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.usecases.relay_demand import RelayOnDemand
     from lambdas.aws.alarm_topic import SnsNotifier
+    from lambdas.aws.mail_service import SesMailService
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
@@ -200,6 +201,26 @@ class AwsAdapters(DeployedAdapters):
         from lambdas.aws.alarm_topic import SnsNotifier
 
         return SnsNotifier(lazy_client("sns"), read_setting("ALARMS_TOPIC"))
+
+    @cached_property
+    def mail_service(self) -> SesMailService | None:
+        """The service that sends mails from the address DETCLOUD_MAIL_SENDER.
+
+        None without the variable. No request is sent yet.
+        """
+        sender = os.environ.get("DETCLOUD_MAIL_SENDER", "")
+        if not sender:
+            return None
+        from control_plane.webhooks.sender import SECONDS_MAX
+        from lambdas.aws.mail_service import SesMailService
+
+        # A mail takes less time than a claim of the deliverer, and is repeated by the deliverer.
+        return SesMailService(lazy_client("sesv2", SECONDS_MAX), sender)
+
+    @property
+    def has_mail_service(self) -> bool:
+        """Whether the environment has DETCLOUD_MAIL_SENDER. Imports nothing."""
+        return bool(os.environ.get("DETCLOUD_MAIL_SENDER"))
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster asynchronously, without waiting for the end.

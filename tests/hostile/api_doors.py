@@ -28,6 +28,30 @@ MARK = "@place of the value@"
 Place = tuple[str | int, ...]
 
 
+HOOK: dict[str, Any] = {
+    "name": "h",
+    "token": None,
+    "url": "https://example.com/x",
+    "format": "json",
+    "mode": "WORKSPACE",
+    "triggers": [
+        {
+            "type": "METRIC_THRESHOLD_EXCEEDED",
+            "states": [],
+            "levels": [],
+            "metric": "loss",
+            "above": None,
+            "below": 0.5,
+            "pattern": "",
+        }
+    ],
+    "workspace": None,
+    "project": "p",
+    "labels": ["l"],
+    "filtered_user": None,
+    "experiments": [1],
+}
+"""The body of a webhook with all fields."""
 DOORS: Mapping[str, Door] = {
     "POST /model-code": Door(Role.USER, {"sha256": SHA256, "size": 1}, "/model-code"),
     "POST /experiments": Door(
@@ -251,37 +275,13 @@ DOORS: Mapping[str, Door] = {
     "PUT /reports/{}": Door(
         Role.USER, {"title": "t", "text": "# t", "sharing": "edit", "revision": 1}, "/reports/1"
     ),
-    "POST /webhooks": Door(
-        Role.USER,
-        {
-            "name": "h",
-            "url": "https://example.com/x",
-            "format": "json",
-            "mode": "WORKSPACE",
-            "triggers": [
-                {
-                    "type": "METRIC_THRESHOLD_EXCEEDED",
-                    "states": [],
-                    "levels": [],
-                    "metric": "loss",
-                    "above": None,
-                    "below": 0.5,
-                    "pattern": "",
-                }
-            ],
-            "workspace": None,
-            "project": "p",
-            "labels": ["l"],
-            "filtered_user": None,
-            "experiments": [1],
-        },
-        "/webhooks",
-    ),
     "PATCH /experiments/{}/retention": Door(
         Role.USER,
         {"log_retention_days": 7, "metrics_retention_days": None, "trial_id": None},
         "/experiments/1/retention",
     ),
+    "POST /webhooks": Door(Role.USER, {**HOOK, "name": "h"}, "/webhooks"),
+    "PATCH /webhooks/{}": Door(Role.USER, {**HOOK, "name": "hook"}, "/webhooks/1"),
     "POST /schedules": Door(
         Role.USER,
         {

@@ -34,7 +34,12 @@ from control_plane.usecases import browser_sessions
 from control_plane.usecases.experiment_views import ViewRecord, put_view
 from control_plane.usecases.pool_settings import configure_pool, store_shared_config
 from control_plane.usecases.reports import ReportContent, Sharing, create_report
-from control_plane.usecases.webhooks import WebhookRequest, create_webhook
+from control_plane.usecases.webhooks import (
+    WebhookChange,
+    WebhookRequest,
+    change_webhook,
+    create_webhook,
+)
 from detcloud import __version__
 from simulator.faults.fault_rates import NO_FAULTS
 from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
@@ -163,8 +168,11 @@ def _store_more_rows(cluster: Cluster) -> None:
     content = ReportContent("Digits", "# Digits\n", Sharing.READ)
     create_report(table, content, caller, NOW_MS, lambda _: ())
     triggers = (Trigger(EventType.EXPERIMENT_STATE_CHANGE, states=("ERROR",)),)
-    wanted = WebhookRequest("hook", "https://example.com/", "json", Route(0, "hook", triggers))
-    create_webhook(table, wanted, caller, NOW_MS, lambda _: ())
+    url = "https://api.github.com/repos/team/digits"
+    wanted = WebhookRequest("hook", url, "github", Route(0, "hook", triggers), token="token")
+    hook = create_webhook(table, wanted, caller, NOW_MS, lambda _: ())
+    change = WebhookChange(route={"triggers": (Trigger(EventType.EXPERIMENT_STATE_CHANGE),)})
+    change_webhook(table, hook.id, change, caller, NOW_MS, lambda _: ())
     usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000)
     key = Key(usage_partition("default"), usage_sort_key(usage))
     table.commit((Put(key, 1, encode_usage(usage), Expect.ABSENT),))

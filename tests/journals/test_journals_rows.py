@@ -110,7 +110,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "experiment view": lambda row: decode_view(row.body),
     "report": lambda row: decode_report(row.body),
     "webhook": lambda row: decode_webhook(row.body),
-    "webhook routes": lambda row: decode_routes(row.body)[0],
+    "webhook routes": lambda row: decode_routes(row.body).routes[0],
     "event": lambda row: decode_event(row.body),
     "delivery": lambda row: decode_delivery(row.body),
     "report text": lambda row: decode_report_text(row.body),

@@ -375,6 +375,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     ExpiryDue: Largest(CROWD, ExpiryDue),
     ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(records.DataRetention(0, 0))),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
+    to_experiment.BestValidationDue: Largest(CROWD, to_experiment.BestValidationDue),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),

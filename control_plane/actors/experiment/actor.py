@@ -6,6 +6,10 @@ other modules of this folder, a module for each concern.
 
 from typing import assert_never
 
+from control_plane.actors.experiment.best_events import (
+    raise_due_best_event,
+    raise_final_best_event,
+)
 from control_plane.actors.experiment.continuation import continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
@@ -34,6 +38,7 @@ from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
+    BestValidationDue,
     CancelRequested,
     ClusterRestored,
     CollectionEnded,
@@ -89,6 +94,7 @@ def step(
         CommandRefused: a user's command is not allowed; the handler of the command names the code.
     """
     after = update_figures(state, _apply_message(state, message, context), context)
+    after = raise_final_best_event(state, after, context)
     return raise_status_event(state, after, context)
 
 
@@ -102,6 +108,7 @@ def fallback(
     experiment stays unchanged, and a missing one stays None. A TrialEnded still counts.
     """
     after = update_figures(state, _stop_after_error(state, message, context), context)
+    after = raise_final_best_event(state, after, context)
     return raise_status_event(state, after, context)
 
 
@@ -151,6 +158,7 @@ def _apply_message(
             | WebhooksChanged()
             | DeadlineNear()
             | ExpiryDue()
+            | BestValidationDue()
         ):
             return _apply_housekeeping(state, message, context)
         case _:
@@ -219,15 +227,21 @@ def _apply_housekeeping(
     | TrialLogMatched
     | WebhooksChanged
     | DeadlineNear
-    | ExpiryDue,
+    | ExpiryDue
+    | BestValidationDue,
     context: StepContext,
 ) -> ExperimentState:
     """End a collection, continue a deletion, request the deletion of expired data, repair the job
-    row, drop the reserved trial ids, or apply a message about events (`apply_event_message`).
+    row, or drop the reserved trial ids.
+
+    Or apply a message about events: announce the waiting best validation, or call
+    `apply_event_message`.
     """
     match message:
         case TrialAlerted() | TrialLogMatched() | WebhooksChanged() | DeadlineNear():
             return apply_event_message(state, message, context)
+        case BestValidationDue():
+            return raise_due_best_event(state, context)
         case CollectionEnded():
             return finish_collection(state, message, context)
         case DeletionContinued():

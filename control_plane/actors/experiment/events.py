@@ -5,7 +5,7 @@ with the routes of all webhooks.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from control_plane.actors import addresses
@@ -177,30 +177,6 @@ def raise_limit_event(
     )
 
 
-def raise_best_event(
-    state: ExperimentState, message: TrialValidationReported, context: StepContext
-) -> ExperimentState:
-    """Raise an event for a new best validation. Return the state after the event.
-
-    Do nothing unless a webhook may announce metrics.
-
-    Args:
-        state: the state with the new best metric.
-    """
-    if not state.watches_metrics:
-        return state
-    metric = f"{state.metric} {state.best_metric:g}"
-    return raise_experiment_event(
-        read_routes(context),
-        state,
-        EventType.BEST_VALIDATION,
-        f"trial {state.best_trial} of {experiment_title(state)} has the best {metric}",
-        context,
-        condition=EventCondition(),
-        data={"validation": _validation_data(state, state.best_trial, message)},
-    )
-
-
 def raise_threshold_events(
     state: ExperimentState, trial_id: int, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:
@@ -219,7 +195,7 @@ def raise_threshold_events(
     limit_of_step = state.events_raised + EVENTS_OF_STEP_MAX
     for route in read_routes(context):
         for place, trigger in enumerate(route.triggers):
-            limit, value = f"{route.webhook}/{place}", values.get(trigger.metric)
+            limit, value = _limit_name(route, place), values.get(trigger.metric)
             is_threshold = trigger.type == EventType.METRIC_THRESHOLD_EXCEEDED
             if not is_threshold or value is None or limit in state.crossed_limits:
                 continue
@@ -237,8 +213,25 @@ def raise_threshold_events(
                 data={"validation": _validation_data(state, trial_id, message)},
             )
             if state.events_raised > before:
-                state = evolve(state, crossed_limits=(*state.crossed_limits, limit))
+                state = evolve(state, crossed_limits=(*_present_limits(state, route), limit))
     return state
+
+
+def _limit_name(route: Route, place: int) -> str:
+    """Return the name of a limit in `crossed_limits`. A change of the triggers changes the name."""
+    return f"{route.webhook}/{place}" + (f"/{route.edits}" if route.edits else "")
+
+
+def _present_limits(state: ExperimentState, route: Route) -> tuple[str, ...]:
+    """Return the crossed limits without limits of former triggers of the route's webhook."""
+    if not route.edits:
+        return state.crossed_limits
+    own, present = f"{route.webhook}/", f"/{route.edits}"
+    return tuple(
+        limit
+        for limit in state.crossed_limits
+        if not limit.startswith(own) or limit.endswith(present)
+    )
 
 
 def raise_log_event(
@@ -377,14 +370,17 @@ def _validation_data(
 
 
 def experiment_data(state: ExperimentState, context: StepContext) -> dict[str, Any]:
-    """Return the experiment in the form for receivers. The first fields are those of Determined."""
-    settings, trial_settings = settings_of(context), definition_of(context).settings
+    """Return the experiment in the form for receivers. The first fields are those of Determined.
+
+    The field `github` has the commit of the code, and is absent without a commit.
+    """
+    settings, definition = settings_of(context), definition_of(context)
     ended_ms = context.now_ms if state.ended_ms is None else state.ended_ms
     return {
         "id": state.experiment_id,
         "state": state.status,
         "name": state.name,
-        "slots_per_trial": trial_settings.slots,
+        "slots_per_trial": definition.settings.slots,
         "duration": max(0, ended_ms - state.created_ms) // 1000,
         "resource_pool": state.pool,
         "workspace": settings.workspace,
@@ -398,6 +394,7 @@ def experiment_data(state: ExperimentState, context: StepContext) -> dict[str, A
         "message": state.message,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
+        **({} if definition.source is None else {"github": asdict(definition.source)}),
     }
 
 

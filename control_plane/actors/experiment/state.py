@@ -19,6 +19,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.actors.source_commit import SourceCommit
 from control_plane.actors.step import StepContext
 from control_plane.rows import experiment_rows
 from control_plane.rows.stored_fields import keep_stored_name
@@ -76,6 +77,8 @@ class Definition:
     """The section `integrations.webhook` of the configuration. None: no such section."""
     data_retention: DataRetention = field(default_factory=DataRetention)
     """The days for which logs and metrics are kept."""
+    source: SourceCommit | None = None
+    """The commit of the code. None: the configuration states no commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,20 @@ class DataExpiry:
     """The time of the last deletion of all logs, in epoch ms. None: never."""
     metrics_deleted_ms: int | None = None
     """The time of the last deletion of detailed metrics, in epoch ms. None: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestAnnouncement:
+    """The best validation that webhooks announced last, and the waiting newer validation."""
+
+    announced_ms: int = 0
+    """The time of the announcement, in epoch ms. 0: no best validation was announced."""
+    metric: float | None = None
+    """The announced searcher metric."""
+    waits: bool = False
+    """Whether the experiment's present best validation waits for its announcement."""
+    units: float | None = None
+    """The length of the waiting validation. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +269,8 @@ class ExperimentState:
     """The number of alerts that webhooks announce or have announced."""
     data_expiry: DataExpiry | None = field(default=None, metadata=keep_stored_name("expiry"))
     """The deletion of expired logs and metrics (expiry.py). None: none was planned yet."""
+    best_announcement: BestAnnouncement = field(default_factory=BestAnnouncement)
+    """The best validation that webhooks announced last, and whether a newer one waits."""
 
     @property
     def expiry(self) -> DataExpiry:

@@ -95,6 +95,7 @@ def _definition_of(message: ExperimentSubmitted) -> Definition:
         stated_fields=message.stated_fields,
         restored_from=message.restored_from,
         webhooks=message.webhooks,
+        source=message.source,
         schedule_id=message.schedule_id,
         data_retention=message.data_retention,
     )

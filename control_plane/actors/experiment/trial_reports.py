@@ -3,8 +3,11 @@
 While the experiment is stopping, the search only counts events.
 """
 
+from dataclasses import replace
+
 from control_plane.actors import addresses
-from control_plane.actors.experiment.events import raise_best_event, raise_threshold_events
+from control_plane.actors.experiment.best_events import raise_best_event
+from control_plane.actors.experiment.events import raise_threshold_events
 from control_plane.actors.experiment.job import begin_new_round
 from control_plane.actors.experiment.search import apply_event
 from control_plane.actors.experiment.state import ExperimentState
@@ -164,6 +167,7 @@ def apply_discarded_metrics(
         best_metric=best.metric if best else None,
         best_trial=best.trial_id if best else None,
         best_values={},
+        best_announcement=replace(state.best_announcement, units=None),
     )
 
 

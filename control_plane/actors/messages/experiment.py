@@ -26,6 +26,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.actors.source_commit import SourceCommit
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -108,6 +109,8 @@ class ExperimentSubmitted:
     """The section `integrations.webhook` of the configuration. None: no such section."""
     data_retention: DataRetention = field(default_factory=DataRetention)
     """The days for which logs and metrics are kept."""
+    source: SourceCommit | None = None
+    """The commit of the code. None: the configuration states no commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +420,11 @@ class DeadlineNear:
 
 
 @dataclass(frozen=True, slots=True)
+class BestValidationDue:
+    """Timer: webhooks may announce the waiting best validation."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialAlerted:
     """The training code of the trial raised an alert for users and webhooks."""
 
@@ -430,7 +438,7 @@ class TrialAlerted:
 
 @dataclass(frozen=True, slots=True)
 class WebhooksChanged:
-    """A webhook for metrics was created, which may announce the experiment."""
+    """A webhook for metrics was created or changed, and may announce the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +500,7 @@ ExperimentMessage = (
     | TrialPlaced
     | DurationEnded
     | DeadlineNear
+    | BestValidationDue
     | TrialAlerted
     | WebhooksChanged
     | TrialSignaled

@@ -15,11 +15,13 @@ from control_plane.api.owned_objects import only_own
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page
 from control_plane.queries.webhook import (
     Delivery,
     Webhook,
+    deleted_webhook_answer,
     describe_delivery,
     find_owned_webhook,
     list_deliveries,
@@ -31,7 +33,9 @@ from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.webhook_deliveries import retry_delivery, send_test
 from control_plane.usecases.webhooks import (
+    WebhookChange,
     WebhookRequest,
+    change_webhook,
     create_webhook,
     delete_webhook,
     watch_metrics,
@@ -78,6 +82,17 @@ TriggerType = Literal[
 State = Literal["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR", "raised", "cleared"]
 
 
+FormatName = Literal["json", "slack", "teams", "discord", "pagerduty", "email", "github"]
+Token = Annotated[
+    str,
+    Field(
+        pattern=text_form(
+            r"^[\x21-\x7e]{1,500}$", "at most 500 printable ASCII characters without blanks"
+        )
+    ),
+]
+
+
 class TriggerBody(RequestBody):
     """A trigger of a new webhook; docs/api.md describes the fields."""
 
@@ -97,7 +112,8 @@ class WebhookBody(RequestBody):
 
     name: WebhookName
     url: Annotated[str, Field(min_length=1, max_length=URL_CHARACTERS_MAX)]
-    format: Literal["json", "slack", "teams", "discord", "pagerduty", "email"] = "json"
+    format: FormatName = "json"
+    token: Token | None = None
     mode: Literal["WORKSPACE", "SPECIFIC"] = "WORKSPACE"
     triggers: Annotated[list[TriggerBody], Field(min_length=1, max_length=TRIGGERS_MAX)]
     workspace: ShortText | None = None
@@ -105,6 +121,24 @@ class WebhookBody(RequestBody):
     labels: Annotated[list[ShortText], Field(max_length=LIST_MAX)] = []
     filtered_user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     experiments: Annotated[list[ExperimentNumber], Field(max_length=LIST_MAX)] = []
+
+
+class WebhookChangeBody(RequestBody):
+    """The body of `PATCH /webhooks/{id}`; docs/api.md describes the fields."""
+
+    name: WebhookName | None = None
+    url: Annotated[str, Field(min_length=1, max_length=URL_CHARACTERS_MAX)] | None = None
+    format: FormatName | None = None
+    token: Token | None = None
+    mode: Literal["WORKSPACE", "SPECIFIC"] | None = None
+    triggers: Annotated[list[TriggerBody], Field(min_length=1, max_length=TRIGGERS_MAX)] | None = (
+        None
+    )
+    workspace: ShortText | None = None
+    project: ShortText | None = None
+    labels: Annotated[list[ShortText], Field(max_length=LIST_MAX)] | None = None
+    filtered_user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    experiments: Annotated[list[ExperimentNumber], Field(max_length=LIST_MAX)] | None = None
 
 
 class NewWebhook(Webhook):
@@ -150,16 +184,22 @@ def create(
 
     A webhook of a user who is no admin has the filter `filtered_user` of the user, unless its mode
     is `SPECIFIC`. Errors: `invalid` for a URL that webhooks may not reach, and for a wrong trigger.
-    `forbidden` for alarms and for another user's experiments, except for admins. `conflict` if a
+    `forbidden` for alarms, for another user's experiments, and for mails to domains that are not
+    permitted, except for admins. `conflict` if a
     webhook has the name, or if the cluster has 50 webhooks. `unavailable` if other requests keep
     changing webhooks.
     """
-    wanted = WebhookRequest(body.name, body.url, body.format, _route(body))
+    wanted = WebhookRequest(body.name, body.url, body.format, _route(body), token=body.token or "")
     now_ms = services.now_ms()
 
     def effect(extra_writes: ExtraWrites) -> object:
         record = create_webhook(
-            services.table, wanted, caller, now_ms, lambda record: extra_writes(record.id)
+            services.table,
+            wanted,
+            caller,
+            now_ms,
+            lambda record: extra_writes(record.id),
+            has_mail_service=services.has_mail_service,
         )
         return record.id
 
@@ -174,6 +214,45 @@ def create(
     return answer_response(answer)
 
 
+@router.patch("/webhooks/{webhook_id}", response_model=Webhook)
+@require_role(*USER_ROLES, changes=_webhook_in_path)
+def change(
+    webhook_id: WebhookId,
+    body: WebhookChangeBody,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+) -> Response:
+    """Change a webhook, and return the webhook. Fields that the body lacks keep their values.
+
+    A filter of `null` is removed. The secret of signatures stays. Attempts after the change use the
+    new URL, also for earlier events. Errors: `not_found` for an unknown webhook. `forbidden` for
+    another user's webhook. Otherwise as for `POST /webhooks`.
+    """
+    wanted = _change_of(body)
+    now_ms = services.now_ms()
+
+    def effect(extra_writes: ExtraWrites) -> object:
+        record = change_webhook(
+            services.table,
+            webhook_id,
+            wanted,
+            caller,
+            now_ms,
+            lambda record: extra_writes(record.id),
+            has_mail_service=services.has_mail_service,
+        )
+        return record.id
+
+    def describe_changed(reply: int) -> Webhook:
+        record, _ = load_webhook(services.table, reply)
+        watch_metrics(services, record)
+        return webhook_answer(record, caller)
+
+    # The URL may be a secret, which the key's row must not have.
+    return answer_response(request.execute(services, effect, describe_changed, is_secret=True))
+
+
 @router.delete("/webhooks/{webhook_id}", response_model=Webhook)
 @require_role(*USER_ROLES, changes=_webhook_in_path)
 def delete(
@@ -183,6 +262,8 @@ def delete(
     services: ServicesParameter,
 ) -> Response:
     """Delete a webhook, and return the deleted webhook. Waiting deliveries are dropped.
+
+    The URL of the answer ends after the host.
 
     Errors: `not_found` for an unknown webhook. `forbidden` for another user's webhook.
     `unavailable` if other requests keep changing webhooks.
@@ -195,9 +276,9 @@ def delete(
             webhook_id,
             caller,
             now_ms,
-            lambda record: extra_writes(webhook_answer(record, caller).model_dump()),
+            lambda record: extra_writes(deleted_webhook_answer(record, caller).model_dump()),
         )
-        return webhook_answer(record, caller).model_dump()
+        return deleted_webhook_answer(record, caller).model_dump()
 
     return answer_response(request.execute(services, effect, _webhook_from_reply))
 
@@ -283,8 +364,8 @@ def retry(
     return answer_response(answer)
 
 
-def _route(body: WebhookBody) -> Route:
-    triggers = tuple(
+def _triggers(bodies: list[TriggerBody]) -> tuple[Trigger, ...]:
+    return tuple(
         Trigger(
             EventType(trigger.type),
             tuple(trigger.states),
@@ -294,12 +375,47 @@ def _route(body: WebhookBody) -> Route:
             trigger.below,
             trigger.pattern,
         )
-        for trigger in body.triggers
+        for trigger in bodies
     )
+
+
+def _change_of(body: WebhookChangeBody) -> WebhookChange:
+    """Return the change that a body requests. A field of `null` that is no filter is refused."""
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    for name in given.keys() - _FILTERS:
+        if given[name] is None:
+            raise invalid(name, "must not be null", "leave the field out to keep the value")
+    route = {_FILTERS[name]: given[name] for name in given.keys() & _FILTERS.keys()}
+    if "name" in given:
+        route["name"] = given["name"]
+    if "mode" in given:
+        route["is_specific"] = given["mode"] == "SPECIFIC"
+    if "triggers" in given:
+        route["triggers"] = _triggers(given["triggers"])
+    for name in ("labels", "experiments"):
+        if name in given:
+            route[name] = tuple(given[name] or ())
+    record: dict[str, str] = {
+        name: given[name] for name in ("url", "format", "token") if name in given
+    }
+    return WebhookChange(record, route)
+
+
+_FILTERS = {
+    "workspace": "workspace",
+    "project": "project",
+    "labels": "labels",
+    "filtered_user": "user",
+    "experiments": "experiments",
+}
+"""The fields of routes by the filters of bodies, which may be `null`."""
+
+
+def _route(body: WebhookBody) -> Route:
     return Route(
         webhook=0,
         name=body.name,
-        triggers=triggers,
+        triggers=_triggers(body.triggers),
         is_specific=body.mode == "SPECIFIC",
         workspace=body.workspace,
         project=body.project,

@@ -206,10 +206,15 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     ),
     to_experiment.DurationEnded: lambda _, context: "the time of max_duration is over",
     to_experiment.DeadlineNear: lambda _, context: "the deadline is near",
+    to_experiment.BestValidationDue: lambda _, context: (
+        "webhooks may announce the newest best validation"
+    ),
     to_experiment.TrialAlerted: lambda m, context: (
         f"{context.trial(m.number)} raised an alert ({m.level}): {last_line(m.title or m.text)}"
     ),
-    to_experiment.WebhooksChanged: lambda _, context: "a webhook for metrics was created",
+    to_experiment.WebhooksChanged: lambda _, context: (
+        "a webhook for metrics was created or changed"
+    ),
     to_experiment.TrialLogMatched: lambda m, context: (
         f"the log of trial {m.trial_id} matched {last_line(m.pattern)}"
     ),

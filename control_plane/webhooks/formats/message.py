@@ -28,6 +28,8 @@ class Announcement:
     """The URL of the cluster's API, which serves the web page. "" without a public address."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The options of the webhook's format."""
+    token: str = field(default="", repr=False)
+    """The token with which the request logs in to the receiver, or ""."""
 
     @property
     def link(self) -> str:
@@ -53,8 +55,12 @@ class Announcement:
         return _LEVELS.get(level, "good" if state in _GOOD else "neutral")
 
 
+class NotAnnounced(Exception):
+    """A format cannot announce an event, now or later. The message has the reason for users."""
+
+
 Format = Callable[[Announcement], Request]
-"""Builds the request that announces an event. Pure."""
+"""Builds the request that announces an event. Pure. May raise NotAnnounced."""
 
 
 def json_request(url: str, value: object, headers: Mapping[str, str] | None = None) -> Request:

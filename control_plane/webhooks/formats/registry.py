@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from control_plane.webhooks.formats import discord, email, json, pagerduty, slack, teams
+from control_plane.webhooks.formats import discord, email, github, json, pagerduty, slack, teams
 from control_plane.webhooks.formats.message import Format
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -14,5 +14,6 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "discord": discord.build_request,
         "pagerduty": pagerduty.build_request,
         "email": email.build_request,
+        "github": github.build_request,
     }
 )

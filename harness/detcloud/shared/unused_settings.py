@@ -101,8 +101,8 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
     integrations = config.get("integrations")
     for name in integrations if isinstance(integrations, Mapping) else ():
-        if name not in ("webhooks", "webhook"):
-            yield f"integrations.{name} is not used: the cluster has only webhooks"
+        if name not in ("webhooks", "webhook", "github"):
+            yield f"integrations.{name} is not used: the cluster has only webhooks and github"
     environment = config.get("environment")
     if isinstance(environment, Mapping) and _has_open_port(environment.get("proxy_ports")):
         yield f"{OPEN_PORTS} is not used: only the owner of a trial and admins open tunnels"

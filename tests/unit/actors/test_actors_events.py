@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from control_plane.actors.event_routes import (
+    DAMAGED,
     ROUTES,
     EventCondition,
     EventScope,
@@ -19,6 +20,7 @@ from control_plane.actors.event_routes import (
     matching_webhooks,
 )
 from control_plane.actors.events import TEXT_CHARACTERS_MAX, EventRow, decode_event
+from control_plane.actors.experiment.best_events import BEST_INTERVAL_MS
 from control_plane.actors.experiment.events import ALERTS_MAX, EVENTS_OF_STEP_MAX, raise_log_event
 from control_plane.actors.messages.experiment import (
     CancelRequested,
@@ -151,6 +153,17 @@ def test_damaged_routes_stop_no_experiment(body: bytes) -> None:
     actor.rows[ROUTES] = ObservedRow(1, body)
     actor.deliver(replace(experiment_submitted(random_plan(2)), raises_events=True))
     assert (actor.state.status, events(actor)) == (Status.ACTIVE, [])
+    assert actor.reasons.count(DAMAGED) == 1
+
+
+def test_damaged_route_silences_only_its_webhook() -> None:
+    actor = ActorHarness("experiment#1")
+    stored = json.loads(encode_routes((STATES, TRIALS)))
+    stored["routes"].insert(0, {"webhook": 9, "triggers": "damaged"})
+    actor.rows[ROUTES] = ObservedRow(1, json.dumps(stored).encode())
+    actor.deliver(replace(experiment_submitted(random_plan(2)), raises_events=True))
+    assert [list(event.pending) for event in events(actor)] == [[1]]
+    assert actor.reasons.count(DAMAGED) == 1
 
 
 def test_configuration_chooses_webhooks() -> None:
@@ -232,7 +245,7 @@ def test_routes_of_a_newer_release_are_read() -> None:
     routes = (replace(STATES, labels=("a",), workspace="w"), TRIALS)
     stored = json.loads(encode_routes(routes))
     stored["new"] = stored["routes"][0]["new"] = stored["routes"][0]["triggers"][0]["new"] = [1]
-    assert decode_routes(json.dumps(stored).encode()) == routes
+    assert decode_routes(json.dumps(stored).encode()) == (routes, 0)
 
 
 def test_submission_without_webhooks_is_stored_as_before() -> None:
@@ -252,6 +265,7 @@ LOW = Trigger(EventType.METRIC_THRESHOLD_EXCEEDED, metric="loss", below=0.5)
 def test_each_new_best_validation_is_announced() -> None:
     actor = experiment(metric_route(BEST))
     for number, metric in ((0, 0.9), (0, 0.95), (1, 0.8), (1, None), (0, 0.8)):
+        actor.now_ms += BEST_INTERVAL_MS
         actor.deliver(TrialValidationReported(number, 1.0, metric))
     found = [event.data["validation"] for event in events(actor)]
     assert [shown["metrics"] for shown in found] == [{"loss": 0.9}, {"loss": 0.8}]

@@ -146,6 +146,7 @@ REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
         Call("/tunnels", {"trial_id": 1, "ports": [80], "certificate": CERTIFICATE}),
     ),
     ("POST", "/tunnels/{tunnel_id}/tickets"): (Call(f"/tunnels/{TUNNEL}/tickets"),),
+    ("PATCH", "/webhooks/{webhook_id}"): (Call("/webhooks/1", {"labels": ["a"]}),),
     ("POST", "/webhooks/{webhook_id}/test"): (Call("/webhooks/1/test"),),
     ("POST", "/webhooks/{webhook_id}/deliveries/{delivery_id}/retry"): (
         Call(f"/webhooks/1/deliveries/{DELIVERY}/retry"),

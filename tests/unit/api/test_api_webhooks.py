@@ -38,8 +38,20 @@ def create(
     )
 
 
-def ask(cluster: Cluster, method: str, path: str, role: Role = Role.USER) -> Answer:
-    return call(cluster.app, method, f"{V1}/webhooks{path}", token=TOKENS[role])
+def change(
+    cluster: Cluster, role: Role = Role.USER, key: str | None = None, **fields: Any
+) -> Answer:
+    """Change the webhook 1."""
+    headers = [] if key is None else [("idempotency-key", key)]
+    path = f"{V1}/webhooks/1"
+    return call(cluster.app, "PATCH", path, token=TOKENS[role], headers=headers, content=fields)
+
+
+def ask(
+    cluster: Cluster, method: str, path: str, role: Role = Role.USER, key: str | None = None
+) -> Answer:
+    headers = [] if key is None else [("idempotency-key", key)]
+    return call(cluster.app, method, f"{V1}/webhooks{path}", token=TOKENS[role], headers=headers)
 
 
 def deliver(cluster: Cluster, *subjects: str) -> None:
@@ -85,11 +97,15 @@ def test_secret_is_shown_at_the_creation_only(cluster: Cluster) -> None:
         "experiments": [],
         "user": "user-1",
         "created_ms": cluster.clock.ms,
+        "changed_ms": None,
+        "changed_by": None,
     }
     assert created == expected
     assert ask(cluster, "GET", "/1").json == expected
     assert ask(cluster, "GET", "").json["items"] == [expected]
-    assert ask(cluster, "DELETE", "/1").json == expected
+    # The answer to a deletion is stored for repetitions, without the secret part of the URL.
+    shown = f"https://hooks.example.com/{MASK}"
+    assert ask(cluster, "DELETE", "/1").json == {**expected, "url": shown}
     assert ask(cluster, "GET", "/1").status == 404
 
 

@@ -21,7 +21,7 @@ from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.integrations import webhook_choice
+from control_plane.config.integrations import source_commit, webhook_choice
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.retention import stored_retention
 from control_plane.config.section import REVEAL
@@ -218,6 +218,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         "kernels": kernel_folder(assignment),
         "webhooks": webhook_choice(config.integrations),
         "retention": stored_retention(config.retention_policy),
+        "source": source_commit(config.integrations),
         # The variable with the whole configuration is no effect.
         "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
     }

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors.messages.experiment import (
+    BestValidationDue,
     CollectionEnded,
     CostCheckDue,
     DeadlineNear,
@@ -309,7 +310,8 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
         (DurationEnded(0), "the time of max_duration is over"),
         (DeadlineNear(0), "the deadline is near"),
-        (WebhooksChanged(), "a webhook for metrics was created"),
+        (BestValidationDue(), "webhooks may announce the newest best validation"),
+        (WebhooksChanged(), "a webhook for metrics was created or changed"),
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),
         (TrialSignaled(6, "CUDA OOM"), "the log of trial 7 shows CUDA OOM"),

@@ -47,6 +47,7 @@ from control_plane.usecases.reports import (
 )
 from control_plane.usecases.templates import TemplateRecord, put_template
 from control_plane.usecases.tunnels import admit_agent, open_tunnel
+from control_plane.usecases.webhooks import WebhookChange, change_webhook
 from control_plane.webhooks.deliverer import Deliverer
 from control_plane.webhooks.event_writes import event_put
 from control_plane.webhooks.records import WebhookRecord, encode_webhook, webhook_key
@@ -318,11 +319,26 @@ def check_alarms(cluster: Cluster) -> None:
     AlarmWatch(cluster.services.engine, LogNotifier(), "c").check(Alarms(), 0)
 
 
+def webhook(cluster: Cluster) -> Case:
+    table = cluster.services.table
+    put_new_webhook(table)
+    change = WebhookChange({"url": "https://b.example/"})
+
+    def rewrite() -> None:
+        change_webhook(table, 1, change, USER, NOW_MS, lambda _: ())
+
+    return webhook_key(1), rewrite
+
+
+def put_new_webhook(table: StateTable) -> None:
+    route = Route(1, "hook", ())
+    new = WebhookRecord(1, "hook", "https://a.example/", "json", new_secret(), "user-1", 1, route)
+    table.commit((Put(webhook_key(1), 1, encode_webhook(new), Expect.ABSENT),))
+
+
 def event(cluster: Cluster) -> Case:
     table = cluster.services.table
-    route = Route(1, "hook", ())
-    webhook = WebhookRecord(1, "hook", "https://a.example/", "json", new_secret(), "u", 1, route)
-    table.commit((Put(webhook_key(1), 1, encode_webhook(webhook), Expect.ABSENT),))
+    put_new_webhook(table)
     put = event_put(event_row(Event(EventType.TEST, "webhook#1", 1, "t"), (1,), NOW_MS), NOW_MS)
     table.commit((put,))
 
@@ -357,6 +373,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "alarm": alarm,
     "hourly cost": hourly_cost,
     "event": event,
+    "webhook": webhook,
 }
 # The code of a different family rewrites these rows, too.
 SAME_CODE = {

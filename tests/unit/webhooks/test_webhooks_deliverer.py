@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.event_routes import EventType, Route
+from control_plane.actors.event_routes import EventCondition, EventType, Route
 from control_plane.actors.events import Event, decode_event, event_row, events_partition
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
@@ -246,6 +246,50 @@ def test_event_that_is_raised_during_a_delivery_is_delivered_too() -> None:
     sender = RaisingSender(DELIVERED)
     assert Deliverer(table, clock, sender, "c").deliver([PARTITION]) is None
     assert (len(sender.requests), waiting(table)) == (2, [])
+
+
+def test_change_between_two_events_moves_the_later_event() -> None:
+    table, clock = MemoryTable(), Clock()
+    store_webhook(table, 1)
+    raise_test_event(table, 1)
+    raise_test_event(table, 2)
+
+    class MovingSender(ScriptedSender):
+        def send(self, request: Request) -> Outcome:
+            if not self.requests:
+                table.commit((Delete(webhook_key(1), 1),))
+                store_webhook(table, 1, "https://new.example/")
+            return super().send(request)
+
+    sender = MovingSender(DELIVERED)
+    assert Deliverer(table, clock, sender, "c").deliver([PARTITION]) is None
+    urls = [request.url for request in sender.requests]
+    assert urls == ["https://example.com/", "https://new.example/"]
+
+
+def test_event_that_a_format_cannot_announce_stops_no_other_event() -> None:
+    table, clock, sender = MemoryTable(), Clock(), ScriptedSender(DELIVERED)
+    route = Route(1, "hook", ())
+    url = "https://api.github.com/repos/a/b"
+    record = WebhookRecord(1, "hook", url, "github", new_secret(), "ann", 1, route, token="t")
+    table.commit((Put(webhook_key(1), 1, encode_webhook(record), Expect.ABSENT),))
+    source = {"github": {"commit": "a" * 40}}
+    for number, data in ((1, {}), (2, {"experiment": source}), (3, {})):
+        event = Event(
+            EventType.EXPERIMENT_STATE_CHANGE,
+            SUBJECT,
+            number,
+            f"event {number}",
+            condition=EventCondition(state="ACTIVE"),
+            data=data,
+        )
+        table.commit((event_put(event_row(event, (1,), NOW_MS), NOW_MS),))
+    assert Deliverer(table, clock, sender, "c").deliver([PARTITION]) is None
+    (request,) = sender.requests
+    assert request.url == f"{url}/statuses/{'a' * 40}"
+    assert request.headers["Authorization"] == "Bearer t"
+    states = {record.event["number"]: record.state for record in deliveries(table)}
+    assert states == {1: "failed", 2: "delivered", 3: "failed"}
 
 
 class ProcessDeath(BaseException):

@@ -8,7 +8,13 @@ from typing import Any
 import yaml
 
 from control_plane.actors.event_routes import EventType, WebhookChoice
-from control_plane.config.integrations import choice_findings, webhook_choice
+from control_plane.config.integrations import (
+    choice_findings,
+    commit_findings,
+    source_commit,
+    webhook_choice,
+)
+from control_plane.config.webhooks import Webhooks
 from control_plane.webhooks.formats.registry import FORMATS
 from control_plane.webhooks.signatures import new_secret, signature_headers
 
@@ -41,7 +47,22 @@ def test_page_names_every_trigger_and_format() -> None:
 
 
 def test_configuration_names_a_webhook() -> None:
-    (code,) = [block for block in blocks("yaml") if "integrations" in block]
+    (code,) = [block for block in blocks("yaml") if "webhook_name" in block]
     integrations = yaml.safe_load(code)["integrations"]
     assert list(choice_findings(integrations)) == []
     assert webhook_choice(integrations) == WebhookChoice(names=("team-chat",))
+
+
+def test_configuration_states_a_commit() -> None:
+    (code,) = [block for block in blocks("yaml") if "github" in block]
+    integrations = yaml.safe_load(code)["integrations"]
+    assert list(commit_findings(integrations)) == []
+    stated = source_commit(integrations)
+    assert stated is not None
+    assert (stated.repository, len(stated.commit)) == ("team/digits", 40)
+
+
+def test_configurations_of_the_cluster_are_valid() -> None:
+    sections = [yaml.safe_load(block) for block in blocks("yaml") if block.startswith("webhooks:")]
+    parsed = [Webhooks.model_validate(section["webhooks"]) for section in sections]
+    assert [one.mail_domains for one in parsed] == [("example.com", "ml.example.com"), ()]

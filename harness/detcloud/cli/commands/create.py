@@ -74,7 +74,13 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         instead="use the project's name: `--config workspace=NAME --config project=NAME`",
     )
     add_replaced_option(parser, "-p", "--publish", instead="ports of trials are not forwarded")
-    add_replaced_option(parser, "-g", "--git", instead="the folder is always uploaded unchanged")
+    parser.add_argument(
+        "-g",
+        "--git",
+        action="store_true",
+        help="state the git commit of MODEL_DIR in the configuration, for statuses of commits; the "
+        "repository must have no uncommitted changes",
+    )
     add_output_options(parser, csv=False)
 
 
@@ -103,6 +109,13 @@ def create_experiment(arguments: Namespace) -> int:
         return run_local_test(
             arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
+    if arguments.git:
+        # Imported here, because few submissions state a commit.
+        from detcloud.cli.local.source_commit import commit_overrides
+
+        # The user's own overrides follow, and win.
+        stated = commit_overrides(arguments.model_dir or arguments.config)
+        arguments.overrides = [*stated, *arguments.overrides]
     created = _submit(arguments)
     if isinstance(created, Schedule):
         # Imported here, because few submissions have a schedule.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from pathlib import Path
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_id
@@ -21,12 +22,15 @@ from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, 
 from detcloud.client import Client
 from detcloud.shared.errors import DetcloudError
 
-FORMATS = ("json", "slack", "teams", "discord", "pagerduty", "email")
+FORMATS = ("json", "slack", "teams", "discord", "pagerduty", "email", "github")
 STATES = ("waiting", "delivered", "failed")
 TEST_SECONDS = 30.0
 """The time for which `webhook test` waits for the end of the delivery, in seconds."""
 POLL_SECONDS = 0.5
 DEFAULT_TRIGGER = {"type": "EXPERIMENT_STATE_CHANGE", "states": ["COMPLETED", "ERROR"]}
+GITHUB_TRIGGER = {"type": "EXPERIMENT_STATE_CHANGE"}
+"""The trigger of the format `github` without `--trigger`: a commit begins with `pending`."""
+_TOKEN_BYTES_MAX = 4_096
 _THRESHOLD = re.compile(r"(?P<metric>[^<>]+?)\s*(?P<sign>[<>])\s*(?P<value>\S+)")
 _STATE_TYPES = ("EXPERIMENT_STATE_CHANGE", "TRIAL_STATE_CHANGE", "ALARM")
 
@@ -104,11 +108,30 @@ def list_webhooks(arguments: Namespace) -> int:
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `create_webhook`: NAME, URL, `--trigger`, `--format`, `--specific`, the
-    filters, and the output form (`--json` or `--yaml`).
+    """Add the arguments of `create_webhook`: NAME, URL, `--trigger`, `--format`, `--token-file`,
+    `--specific`, the filters, and the output form (`--json` or `--yaml`).
     """
     parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
     parser.add_argument("address", metavar="URL", help="the address of the receiver")
+    note = " (default: EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)"
+    _add_field_options(parser, note, "default: json")
+    parser.add_argument(
+        "--specific",
+        action="store_true",
+        help="announce only experiments whose configuration names the webhook",
+    )
+    add_output_options(parser, csv=False)
+
+
+def _add_field_options(parser: ArgumentParser, trigger_note: str, format_note: str) -> None:
+    """Add the options of `create_webhook` and `edit_webhook`: `--trigger`, `--format`,
+    `--token-file`, and the filters. Without an option, the argument is None.
+
+    Args:
+        parser: the parser of the command.
+        trigger_note: the end of the help of `--trigger`.
+        format_note: the help of `--format`.
+    """
     parser.add_argument(
         "-t",
         "--trigger",
@@ -118,13 +141,14 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         metavar="TYPE[:VALUES]",
         help="EXPERIMENT_STATE_CHANGE:ERROR, TRIAL_STATE_CHANGE, CUSTOM:warn,error,"
         " METRIC_THRESHOLD_EXCEEDED:'loss<0.1', BEST_VALIDATION, TASK_LOG:REGEX, MODEL_VERSION,"
-        " LIMIT_AT_RISK or ALARM; repeatable (default: EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)",
+        " LIMIT_AT_RISK or ALARM; repeatable" + trigger_note,
     )
-    parser.add_argument("--format", choices=FORMATS, default="json", help="default: json")
+    parser.add_argument("--format", choices=FORMATS, help=format_note)
     parser.add_argument(
-        "--specific",
-        action="store_true",
-        help="announce only experiments whose configuration names the webhook",
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the token for the format github; - reads the token from stdin",
     )
     parser.add_argument("-w", "--workspace", metavar="NAME", help="only this workspace")
     parser.add_argument("-p", "--project", metavar="NAME", help="only this project")
@@ -140,36 +164,138 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         metavar="EXPERIMENT",
         help="only this experiment; repeatable",
     )
-    add_output_options(parser, csv=False)
 
 
 def create_webhook(arguments: Namespace) -> int:
     """Create a webhook, print the fields with the secret, and return 0.
 
-    Without `--trigger`, the webhook announces ended and failed experiments.
+    Without `--trigger`, the webhook announces ended and failed experiments. A webhook of the format
+    github announces all states instead.
 
     A note to stderr says that the secret is not shown again.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the webhook.
+        DetcloudError: the file of the token cannot be read, no cluster is available, or the cluster
+            refuses the webhook.
     """
+    default = GITHUB_TRIGGER if arguments.format == "github" else DEFAULT_TRIGGER
     body = {
         "name": arguments.name,
         "url": arguments.address,
-        "format": arguments.format,
         "mode": "SPECIFIC" if arguments.specific else "WORKSPACE",
-        "triggers": arguments.triggers or [DEFAULT_TRIGGER],
-        "workspace": arguments.workspace,
-        "project": arguments.project,
-        "labels": arguments.labels or [],
-        "filtered_user": arguments.user,
-        "experiments": arguments.experiments or [],
+        "triggers": [default],
+        **_given_fields(arguments),
     }
     created = connect(arguments).post("/webhooks", body)
     print_record(SECRET_COLUMNS, created, arguments)
     if arguments.form == "text":
         print("store the secret safely: it is shown only once", file=sys.stderr)
     return 0
+
+
+def add_edit_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of `edit_webhook`: WEBHOOK, `--name`, `--address`, `--trigger`, `--format`,
+    `--token-file`, `--specific`, the filters, `--no-filter`, and the output form (`--json`,
+    `--yaml` or `--csv`).
+    """
+    add_webhook_argument(parser)
+    parser.add_argument("--name", metavar="NAME", help="the new name")
+    parser.add_argument("--address", metavar="URL", help="the new address of the receiver")
+    _add_field_options(parser, "", "the new format")
+    parser.add_argument(
+        "--specific",
+        action=BooleanOptionalAction,
+        help="announce only experiments whose configuration names the webhook",
+    )
+    parser.add_argument(
+        "--no-filter",
+        action="append",
+        dest="removed",
+        choices=tuple(_FILTERS),
+        default=[],
+        help="remove a filter; repeatable",
+    )
+    add_output_options(parser)
+
+
+def edit_webhook(arguments: Namespace) -> int:
+    """Change a webhook, print the changed webhook, and return 0.
+
+    Options that are left out keep their values. The secret of signatures stays. Attempts after the
+    change use the new address, also for earlier events.
+
+    Raises:
+        DetcloudError: no change is requested, the file of the token cannot be read, no cluster is
+            available, the cluster has no such webhook, or refuses the change.
+    """
+    changed: dict[str, Any] = {_FILTERS[name]: None for name in arguments.removed}
+    changed |= _given_fields(arguments)
+    if arguments.name is not None:
+        changed["name"] = arguments.name
+    if arguments.address is not None:
+        changed["url"] = arguments.address
+    if arguments.specific is not None:
+        changed["mode"] = "SPECIFIC" if arguments.specific else "WORKSPACE"
+    if not changed:
+        raise DetcloudError("name a change, for example --address URL")
+    client = connect(arguments)
+    answer = client.patch(_path(client, arguments.webhook), changed)
+    print_record(COLUMNS, answer, arguments)
+    return 0
+
+
+_FILTERS = {
+    "workspace": "workspace",
+    "project": "project",
+    "label": "labels",
+    "user": "filtered_user",
+    "experiment": "experiments",
+}
+"""The fields of the API by the filters of `--no-filter`."""
+
+
+def _given_fields(arguments: Namespace) -> dict[str, Any]:
+    """Return the fields that options of `_add_field_options` give, in the form of the API.
+
+    Raises:
+        DetcloudError: the file of the token cannot be read, or has no token.
+    """
+    fields = {
+        "format": arguments.format,
+        "token": _read_token(arguments.token_file),
+        "triggers": arguments.triggers,
+        "workspace": arguments.workspace,
+        "project": arguments.project,
+        "labels": arguments.labels,
+        "filtered_user": arguments.user,
+        "experiments": arguments.experiments,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _read_token(file: Path | None) -> str | None:
+    """Return the token in a file, without blanks around the token. Return None without a file.
+
+    A token of the command line would be visible to all users of the machine.
+
+    Raises:
+        DetcloudError: the file cannot be read, or has no token.
+    """
+    if file is None:
+        return None
+    try:
+        if str(file) == "-":
+            text = sys.stdin.read(_TOKEN_BYTES_MAX)
+        else:
+            with file.open(encoding="ascii") as stream:
+                text = stream.read(_TOKEN_BYTES_MAX)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "the file is no text"
+        raise DetcloudError(f"the token cannot be read from {file}: {reason}") from None
+    token = text.strip()
+    if not token:
+        raise DetcloudError(f"{file} has no token")
+    return token
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
@@ -343,6 +469,7 @@ HANDLERS: Handlers = {
     "webhook list": Handler(add_list_arguments, list_webhooks),
     "webhook create": Handler(add_create_arguments, create_webhook),
     "webhook describe": Handler(add_describe_arguments, describe_webhook),
+    "webhook edit": Handler(add_edit_arguments, edit_webhook),
     "webhook test": Handler(add_test_arguments, test_webhook),
     "webhook deliveries": Handler(add_deliveries_arguments, list_deliveries),
     "webhook retry": Handler(add_retry_arguments, retry_deliveries),

@@ -168,6 +168,7 @@ _CLUSTER = {
     "webhook create": "team-chat https://hooks.slack.com/services/T0/B0/x --format slack "
     "--trigger EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR",
     "webhook describe": "team-chat",
+    "webhook edit": "team-chat --address https://hooks.slack.com/services/T0/B0/y",
     "webhook test": "team-chat",
     "webhook deliveries": "team-chat --state failed",
     "webhook retry": "team-chat --failed",

@@ -344,6 +344,7 @@ _CLUSTER = (
     Command("webhook", "list", "list webhooks", "webhook", (), ("ls",)),
     Command("webhook", "create", "create a webhook", "webhook"),
     Command("webhook", "describe", "show a webhook", "webhook"),
+    Command("webhook", "edit", "change a webhook", "webhook"),
     Command("webhook", "test", "send a test event to a webhook", "webhook"),
     Command("webhook", "deliveries", "list the deliveries to a webhook", "webhook"),
     Command("webhook", "retry", "deliver events to a webhook again", "webhook"),

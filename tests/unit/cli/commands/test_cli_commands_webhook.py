@@ -1,5 +1,6 @@
 """`detcloud webhook`: triggers, secrets, tests, deliveries and refusals."""
 
+import io
 import json
 import threading
 from argparse import ArgumentTypeError
@@ -13,6 +14,7 @@ from control_plane.access.principals import Role
 from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.table import Expect, Put
 from control_plane.webhooks.deliverer import Deliverer
+from control_plane.webhooks.records import decode_webhook, webhook_key
 from control_plane.webhooks.sender import HttpSender
 from detcloud.cli.commands.webhook import parse_trigger
 from detcloud.cli.main import main
@@ -132,3 +134,50 @@ def test_retry_needs_deliveries(cluster: Cluster, capsys: pytest.CaptureFixture[
     code, _, err = run(capsys, "retry", "chat")
     assert (code, "name deliveries" in err) == (1, True)
     assert run(capsys, "retry", "chat", "--failed")[:2] == (0, "")
+
+
+def test_webhook_is_edited(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "create", "chat", "https://example.com/x", "--label", "a", "-w", "w")
+    words = ("--address", "https://example.com/y", "--name", "talk", "-t", "CUSTOM", "--specific")
+    code, out, err = run(capsys, "edit", "chat", *words, "--no-filter", "label", "--json")
+    assert (code, err) == (0, "")
+    changed = json.loads(out)
+    assert (changed["name"], changed["url"]) == ("talk", "https://example.com/y")
+    assert (changed["labels"], changed["workspace"], changed["mode"]) == ([], "w", "SPECIFIC")
+    assert [trigger["type"] for trigger in changed["triggers"]] == ["CUSTOM"]
+    code, out, _ = run(capsys, "edit", "talk", "--no-specific", "--label", "b")
+    assert "CUSTOM" in out
+    assert "workspace:w label:b" in out
+    code, _, err = run(capsys, "edit", "talk")
+    assert (code, "name a change" in err) == (1, True)
+    assert run(capsys, "edit", "chat", "--name", "x")[0] == 3
+
+
+def test_token_is_read_from_a_file_and_never_printed(
+    cluster: Cluster,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "https://api.github.com/repos/team/digits"
+    words = ("create", "ci", url, "--format", "github")
+    code, _, err = run(capsys, *words)
+    assert code != 0
+    assert "token: is missing for the format github" in err
+    file = tmp_path / "token"
+    file.write_text("token-canary\n")
+    code, out, err = run(capsys, *words, "--token-file", str(file))
+    assert (code, "canary" in out + err) == (0, False)
+    (trigger,) = json.loads(run(capsys, "describe", "ci", "--json")[1])["triggers"]
+    assert (trigger["type"], trigger["states"]) == ("EXPERIMENT_STATE_CHANGE", [])
+    monkeypatch.setattr("sys.stdin", io.StringIO("other-canary\n"))
+    code, out, err = run(capsys, "edit", "ci", "--token-file", "-")
+    assert (code, "canary" in out + err) == (0, False)
+    row = cluster.services.table.get(webhook_key(1))
+    assert row is not None
+    assert decode_webhook(row.body).token == "other-canary"
+    file.write_text("\n")
+    code, _, err = run(capsys, "edit", "ci", "--token-file", str(file))
+    assert (code, "has no token" in err) == (1, True)
+    code, _, err = run(capsys, "edit", "ci", "--token-file", str(tmp_path / "none"))
+    assert (code, "cannot be read" in err) == (1, True)

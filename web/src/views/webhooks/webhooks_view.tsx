@@ -1,5 +1,6 @@
 /** The webhooks of the cluster; one webhook with its deliveries. */
 
+import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
@@ -7,10 +8,12 @@ import { Heading } from "../../parts/heading";
 import { Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
+import { EditWebhook } from "./edit_webhook";
+import { triggerText } from "./triggers";
 
 type Webhook = Schemas["Webhook"];
 type Delivery = Schemas["Delivery"];
-type Trigger = Schemas["TriggerAnswer"];
 
 const CLASSES: Record<string, string> = { delivered: "good", waiting: "wait", failed: "bad" };
 
@@ -61,6 +64,8 @@ function webhookColumns(remove: (webhook: Webhook) => Promise<void>): Column<Web
 
 function WebhookPage({ id }: { id: number }) {
   const path = { webhook_id: id };
+  const who = useWho();
+  const [edits, setEdits] = useState(false);
   const webhook = useLive(`webhook ${id}`, (signal) => get("/api/v1/webhooks/{webhook_id}", { path, signal }), () => "still");
   const live = useLive(
     `deliveries ${id}`,
@@ -79,11 +84,14 @@ function WebhookPage({ id }: { id: number }) {
     <>
       <p class="crumbs"><a href={href("webhooks")}>Webhooks</a> / {id}</p>
       <Shown live={webhook}>
-        {({ name, triggers, url }) => (
+        {(shown) => (
           <>
-            <Heading title={`Webhook ${name}`} />
-            <p>{triggers.map(triggerText).join(", ")} to {url}</p>
-            <Action label="Send a test" question={`Send a test event to webhook ${name}?`} run={test} />
+            <Heading title={`Webhook ${shown.name}`} />
+            <p>{shown.triggers.map(triggerText).join(", ")} to {shown.url}</p>
+            {shown.changed_ms !== null && <p class="quiet">Changed by {shown.changed_by} <Moment ms={shown.changed_ms} /></p>}
+            {mayChange(who, shown.user) && <><button onClick={() => setEdits(true)}>Edit</button>{" "}</>}
+            <Action label="Send a test" question={`Send a test event to webhook ${shown.name}?`} run={test} />
+            {edits && <EditWebhook webhook={shown} onDone={webhook.refresh} onClose={() => setEdits(false)} />}
           </>
         )}
       </Shown>
@@ -111,11 +119,4 @@ function deliveryColumns(retry: (delivery: Delivery) => Promise<void>): Column<D
       show: (delivery) => <Action label="Retry" question={`Deliver "${delivery.title}" again?`} run={() => retry(delivery)} />,
     },
   ];
-}
-
-/** A trigger in the form of the option --trigger. */
-function triggerText({ type, states, levels, metric, above, below, pattern }: Trigger): string {
-  const limits = [...(above === null ? [] : [`${metric}>${above}`]), ...(below === null ? [] : [`${metric}<${below}`])];
-  const values = [...states, ...levels, ...limits].join(",") || pattern;
-  return values ? `${type}:${values}` : type;
 }
