@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
@@ -474,6 +475,7 @@ AllocationMessage = (
     | HangReported
     | StacksReported
     | HangTimeOver
+    | GangCheckReported
 )
 TrialMessage = (
     TrialCreated

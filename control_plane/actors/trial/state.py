@@ -106,6 +106,10 @@ class Allocation:
     """The latest hang of the run (hangs.py). None: the run has never hung."""
     has_hung: bool = False
     """Whether the run was killed because it hung."""
+    check_text: str = ""
+    """The result of the check of the machines (gang_checks.py), for users. "": no check."""
+    has_failed_check: bool = False
+    """Whether the run was killed because the check of the machines failed."""
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -351,6 +355,8 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
+    check_moves: int = 0
+    """The number of consecutive runs that ended because the check of the machines failed."""
 
     @property
     def has_reached_length(self) -> bool:
