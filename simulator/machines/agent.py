@@ -154,6 +154,17 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         clock = self._environment.clock
         clock.call_at(clock.now_ms + duration_ms, repair)
 
+    def break_network(self, duration_ms: int) -> None:
+        """Let the machine fail the checks of gangs for a while. Nothing else changes."""
+        bad = self._environment.process_environment.bad_networks
+        bad[self.name] = bad.get(self.name, 0) + 1
+
+        def repair() -> None:
+            bad[self.name] -= 1
+
+        clock = self._environment.clock
+        clock.call_at(clock.now_ms + duration_ms, repair)
+
     @property
     def present_faults(self) -> tuple[tuple[int | None, str], ...]:
         """The faults that the agent reports for the machine."""

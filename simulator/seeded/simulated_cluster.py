@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.actors.messages.pool import LogExclusionRules, PoolConfigured, PoolSettings
 from control_plane.agents.audit import audit_pool
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.engine import due_rows
@@ -21,6 +21,7 @@ from control_plane.fleet.budget import check_budgets
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.scheduling.model import SchedulerRules
+from control_plane.simulation.hash_fractions import hash_fraction
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
@@ -38,6 +39,7 @@ from simulator.machines.cloud import SimulatedCloud, cloud_rules, offerings
 from simulator.machines.machines import Machines, StaticMachines
 from simulator.machines.process import ProcessEnvironment
 from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
+from simulator.seeded.hangs import hang_sampler
 from simulator.seeded.invariants import Invariants
 from simulator.seeded.log_matches import log_match_sampler
 from simulator.seeded.pool_limits import STATIC_SLOTS_MAX, fleet_limits, pool_capacity
@@ -60,6 +62,8 @@ RESERVE_AFTER_MS = 10 * 60_000
 END_HOURS = 12
 # The slots of a pool's cloud machines, in order of preference.
 CLOUD_SIZES = ((1,), (2,), (4,), (4,), (4, 1), (1, 4), (3, 2))
+LOG_EXCLUSIONS_SHARE = 0.5
+"""The share of pools in which log policies exclude machines from the pool."""
 ON_DEMAND_BASES = (0.0, 0.0, 0.25, 0.5, 1.0)
 RULES = (
     SchedulerRules("fair_share"),
@@ -127,6 +131,7 @@ class SimulatedCluster:
                 "damaged_checkpoints", self.faults.rates.damaged_checkpoints
             ),
             draw_match=lambda spec: self._draw_match(spec),
+            draw_hang=hang_sampler(self.faults, self.checker),
             on_damage=lambda trial_id, uuid: self.users.verify_later(trial_id, uuid),
         )
         environment = AgentEnvironment(
@@ -215,15 +220,21 @@ class SimulatedCluster:
         )
 
     def _sample_pool(self, number: int) -> PoolSettings:
-        """Sample the settings of a pool: the scheduler, and possibly a cloud for its machines.
+        """Sample the settings of a pool: the scheduler, the exclusion of machines by log policies,
+        and possibly a cloud for its machines.
 
         The first pool always has a cloud. A cloud offers machines of one or two sizes, which are
         added to the simulated cloud's catalog.
         """
         rules = self.random.choice(RULES)
+        excludes = hash_fraction(self.seed, "exclusions", number) < LOG_EXCLUSIONS_SHARE
+        by_log = LogExclusionRules(HOUR_MS) if excludes else None
         if number and self.random.random() < 0.5:
             return PoolSettings(
-                rules, reserve_after_ms=RESERVE_AFTER_MS, stores_idle_jobs_apart=True
+                rules,
+                reserve_after_ms=RESERVE_AFTER_MS,
+                stores_idle_jobs_apart=True,
+                log_exclusion=by_log,
             )
         sizes = self.random.choice(CLOUD_SIZES)
         catalog = tuple(offering for slots in sizes for offering in offerings(slots))
@@ -243,6 +254,7 @@ class SimulatedCluster:
             provider=json.dumps(fields),
             reserve_after_ms=RESERVE_AFTER_MS,
             stores_idle_jobs_apart=True,
+            log_exclusion=by_log,
         )
 
     def _start(self) -> None:

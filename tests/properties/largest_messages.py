@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from control_plane.actors.agent.exclusions import REASON_CHARACTERS_MAX as EXCLUSION_CHARACTERS_MAX
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
 from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
+from control_plane.actors.messages import trial_gang_checks as to_checks
 from control_plane.actors.messages import trial_hangs as to_hangs
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
@@ -285,6 +287,17 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
     to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
     to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
+    to_checks.GangCheckReported: Largest(
+        TRIAL,
+        lambda: to_checks.GangCheckReported(
+            1,
+            1e9,
+            text(to_checks.DEVICE_CHARACTERS_MAX),
+            tuple(range(to_checks.FAULTS_MAX)),
+            tuple((rank, 28) for rank in range(to_checks.FAULTS_MAX)),
+            text(to_checks.TEXT_CHARACTERS_MAX),
+        ),
+    ),
     LogPolicyMatched: Largest(
         TRIAL,
         lambda: LogPolicyMatched(
@@ -425,6 +438,16 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     to_pool.SupplyChecked: Largest(
         CROWDED_POOL, lambda: to_pool.SupplyChecked(text(600), NOW_MS + 1)
     ),
+    to_pool.ExclusionRequested: Largest(
+        CROWDED_POOL,
+        lambda: to_pool.ExclusionRequested(
+            CROWDED_AGENT, text(EXCLUSION_CHARACTERS_MAX), by_check=True
+        ),
+    ),
+    to_pool.GangChecked: Largest(
+        POOL,
+        lambda: to_pool.GangChecked(AGENTS, text(to_checks.DEVICE_CHARACTERS_MAX), 1e9 / 3),
+    ),
     to_pool.PatienceEnded: Largest(CROWDED_POOL, lambda: to_pool.PatienceEnded(2, NOW_MS)),
     to_pool.SchedulingContinued: Largest(CROWDED_POOL, to_pool.SchedulingContinued),
 }
@@ -452,6 +475,11 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentDisableRequested: Largest(
         _CROWDED, lambda: to_agent.AgentDisableRequested(drain=False)
     ),
+    to_agent.AgentExcluded: Largest(
+        _CROWDED,
+        lambda: to_agent.AgentExcluded(text(EXCLUSION_CHARACTERS_MAX), NOW_MS + 1),
+    ),
+    to_agent.ExclusionEnded: Largest(_CROWDED, to_agent.ExclusionEnded),
     to_agent.TunnelOpened: Largest(_AGENT, lambda: to_agent.TunnelOpened("t" * 64, TRIAL_ID, 1)),
     to_agent.TunnelClosed: Largest(_CROWDED, lambda: to_agent.TunnelClosed("t" * 64)),
 }

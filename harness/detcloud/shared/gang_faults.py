@@ -36,8 +36,8 @@ class _Suspects:
     """Two nodes that fail together. Each may be bad, or only the link between the nodes."""
 
     link: Link
-    alone: tuple[tuple[int, bool], ...] = ()
-    """The nodes that were compared with good nodes, and whether they passed."""
+    compared: tuple[tuple[int, int, bool], ...] = ()
+    """The suspects that were compared: the suspect, the other node, and whether they passed."""
 
 
 _Problem = _Block | _Crossing | _Suspects
@@ -57,9 +57,14 @@ class FaultSearch:
     """The pairs of nodes that fail together, while no node of the pair is known as bad."""
     rounds: int = 0
     """The number of rounds with a result."""
-    has_passed: bool = False
-    """Whether any group has passed, so that the check itself works on these machines."""
+    proven: frozenset[int] = frozenset()
+    """The nodes of all groups that have passed."""
     problems: tuple[_Problem, ...] = ()
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether any group has passed, so that the check itself works on these machines."""
+        return bool(self.proven)
 
     @property
     def is_over(self) -> bool:
@@ -96,7 +101,7 @@ def record_round(search: FaultSearch, passed: Collection[Group]) -> FaultSearch:
     search = replace(
         search,
         rounds=search.rounds + 1,
-        has_passed=search.has_passed or any(outcomes.values()),
+        proven=search.proven.union(*(group for group, is_good in outcomes.items() if is_good)),
         problems=problems,
     )
     search = _decide(search)
@@ -127,14 +132,13 @@ def _narrow(problem: _Problem, outcomes: Mapping[Group, bool]) -> list[_Problem]
             return [*map(_block_problem, failed)] or [_crossing(((first, second),))]
         case _Crossing(pairs):
             return _narrow_crossing(pairs, outcomes)
-        case _Suspects(link, alone):
-            compared = {
-                node: passed
+        case _Suspects(link, compared):
+            more = [
+                (group[0], group[1], passed)
                 for group, passed in outcomes.items()
-                for node in link
-                if node in group and group != link
-            }
-            return [_Suspects(link, (*alone, *compared.items()))]
+                if group[0] in link and group[1] not in link
+            ]
+            return [_Suspects(link, (*compared, *more))]
 
 
 def _narrow_crossing(
@@ -165,16 +169,21 @@ def _crossing(pairs: tuple[tuple[Group, Group], ...]) -> _Problem:
 def _decide(search: FaultSearch) -> FaultSearch:
     """Move the problems with a known cause to `bad_nodes` and `bad_links`.
 
-    Two suspects are decided when both were compared with good nodes, or no good node exists.
+    Two suspects are decided when both were compared with other nodes, or no other node is left. A
+    suspect is bad if the comparison failed with a node that has passed elsewhere.
     """
     problems: list[_Problem] = []
     bad_nodes, bad_links = {*search.bad_nodes}, {*search.bad_links}
     helpers = _good_nodes(search)
     for problem in search.problems:
-        if not isinstance(problem, _Suspects) or (helpers and len(problem.alone) < 2):
+        if not isinstance(problem, _Suspects) or (helpers and len(problem.compared) < 2):
             problems.append(problem)
             continue
-        failed = {node for node, passed in problem.alone if not passed}
+        failed = {
+            node
+            for node, other, passed in problem.compared
+            if not passed and other in search.proven
+        }
         bad_nodes |= failed
         if not failed:
             bad_links.add(problem.link)
@@ -187,13 +196,14 @@ def _decide(search: FaultSearch) -> FaultSearch:
 
 
 def _good_nodes(search: FaultSearch) -> list[int]:
-    """Return the nodes outside of all problems and faults."""
+    """Return the nodes outside of all problems and faults, those that have passed at the end."""
     suspected = {
         *search.bad_nodes,
         *(node for link in search.bad_links for node in link),
         *(node for problem in search.problems for node in _nodes_of(problem)),
     }
-    return [node for node in range(search.nodes) if node not in suspected]
+    others = [node for node in range(search.nodes) if node not in suspected]
+    return sorted(others, key=lambda node: node in search.proven)
 
 
 def _nodes_of(problem: _Problem) -> Sequence[int]:
@@ -218,8 +228,8 @@ def _next_groups(search: FaultSearch) -> tuple[Group, ...]:
                 for first, second in pairs:
                     quarters = zip(_halves(first), _halves(second), strict=True)
                     groups += [(*one, *other) for one, other in quarters if one and other]
-            case _Suspects(link, alone):
-                known = {node for node, _ in alone}
+            case _Suspects(link, compared):
+                known = {node for node, _, _ in compared}
                 for node in link:
                     if node not in known and helpers:
                         groups.append((node, helpers.pop()))
