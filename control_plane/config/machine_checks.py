@@ -1,4 +1,4 @@
-"""The sections `gang_check` and `log_exclusion`: when a machine takes no work of its pool."""
+"""The sections `gang_check` and `log_exclusion`: the exclusion of bad machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GangCheck(Section):
     up to three all-reduces more than halvings of the gang.
     """
     exclusion: PositiveDuration = 3_600_000
-    """How long a bad machine takes no work of its pool."""
+    """How long a bad machine takes no new work."""
 
     def rules(self) -> GangCheckRules:
         """Return the settings for the pool actor."""
@@ -39,7 +39,7 @@ class LogExclusion(Section):
     """The exclusion of machines from the pool by log policies with `exclude_node`."""
 
     duration: PositiveDuration
-    """How long a machine takes no work of its pool after a line has matched."""
+    """How long a machine takes no new work after a line has matched."""
     policies: Annotated[tuple[Text, ...], Field(strict=False, max_length=POLICIES_MAX)] = ()
     """The names of the policies that exclude machines from the pool. If absent, all policies with
     `exclude_node`, also policies that users define.

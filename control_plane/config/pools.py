@@ -202,10 +202,10 @@ class ResourceManager(Section):
     scheduler: Scheduler = Field(default_factory=Scheduler)
     """The scheduler of pools that configure no scheduler; see Schedulers."""
     gang_check: GangCheck = Field(default_factory=GangCheck)
-    """The check of gangs in pools without their own section; see Gang checks."""
+    """The check of gangs in pools without a section `gang_check`; see Gang checks."""
     log_exclusion: LogExclusion | None = None
-    """The exclusion of machines by log policies, in pools without their own section. If absent, log
-    policies exclude machines only for their own trial; see Log exclusions.
+    """The exclusion of machines by log policies, in pools without a section `log_exclusion`. If
+    absent, log policies exclude machines only for the trial of the log; see Log exclusions.
     """
     default_aux_resource_pool: PoolName = POOL_DEFAULT
     """The pool of experiments without slots that name no pool."""

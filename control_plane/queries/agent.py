@@ -41,7 +41,7 @@ class FaultView(Answer):
 
 
 class ExclusionView(Answer):
-    """An exclusion of an agent's machine from the pool, and the times of its begin and end."""
+    """An exclusion of an agent's machine from the pool, with the times of the begin and the end."""
 
     reason: str
     since_ms: int

@@ -263,7 +263,7 @@ class FleetChecker:
             )
 
     def _is_faulty(self, row: InstanceRow) -> bool:
-        """Return whether an instance is faulty or excluded, so that requests cannot wait for it."""
+        """Return whether an instance is faulty or excluded. No request waits for the instance."""
         agent = self._checker.actor_state(addresses.agent(row.id))
         return agent is not None and bool(agent.faults or agent.exclusions)
 

@@ -84,7 +84,7 @@ class FaultRates:
     hangs: float = 0.0
     """Runs that hang before the training."""
     bad_networks_hourly: float = 0.0
-    """Machines whose network fails the check of gangs for a while."""
+    """Machines with a network that fails the checks of gangs for a while."""
 
 
 RATES_MAX = FaultRates(

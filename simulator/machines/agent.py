@@ -19,7 +19,8 @@ from simulator.faults.fault_state import FaultState
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
 from simulator.machines.machine_agent import MachineAgent
-from simulator.machines.process import EndNotice, ProcessEnvironment, TrialProcess
+from simulator.machines.process import TrialProcess
+from simulator.machines.process_environment import EndNotice, ProcessEnvironment
 from simulator.machines.report_stream import Line
 from simulator.machines.training import Training
 

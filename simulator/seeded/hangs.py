@@ -18,7 +18,7 @@ ENDLESS_MS = 30 * 24 * 3_600_000
 def hang_sampler(
     faults: FaultState, checker: StateChecker
 ) -> Callable[[Mapping[str, Any]], int | None]:
-    """Return a function that draws whether a run hangs, and the time in ms until it works again.
+    """Return a function that draws whether a run hangs, and the length of the hang in ms.
 
     The argument of the function is the specification of the run. The result is None for a run that
     does not hang. A trial hangs at most HANGS_MAX times.

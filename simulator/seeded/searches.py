@@ -32,7 +32,7 @@ EPOCHS_SHARE = 0.2
 epoch.
 """
 HANG_RESTARTS_SHARE = 0.5
-"""The share of searches whose hanging runs are restarted. Others only notify."""
+"""The share of searches with `hang_detection.action: restart`. The rest only notify."""
 EPOCH_BATCHES = 10
 BATCH_SIZE = 64
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 
 from control_plane.actors.agent.exclusions import REASON_CHARACTERS_MAX as EXCLUSION_CHARACTERS_MAX
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
@@ -17,10 +16,8 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_gang_checks as to_checks
-from control_plane.actors.messages import trial_hangs as to_hangs
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
-from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
@@ -55,6 +52,7 @@ from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
+from tests.properties.largest_run_reports import RUN_REPORTS, text
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
     single_plan,
@@ -73,11 +71,6 @@ POOL, CROWDED_POOL, EMPTY_POOL = "pool#default", "pool#crowded", "pool#empty"
 # The gang's trial occupies all slots of the pool, and later trials wait.
 TRIAL, TRIAL_ID, WAITING_TRIAL = "trial#1", 1, "trial#2"
 CROWDED_AGENT = "crowded"
-
-
-def text(length: int) -> str:
-    """Return text that compresses badly."""
-    return Random(length).randbytes(length // 2 + 1).hex()[:length]
 
 
 def agent_name(number: int) -> str:
@@ -213,8 +206,6 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
-_PLACES = tuple((rank, text(to_hangs.PLACE_CHARACTERS_MAX)) for rank in range(to_hangs.PLACES_MAX))
-
 TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialCreated: Largest(
         "trial#9000", lambda: replace(trial_created(hparams=dict(HPARAMS)), trial_id=9000)
@@ -284,34 +275,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
-    to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
-    to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
-    to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
-    to_checks.GangCheckReported: Largest(
-        TRIAL,
-        lambda: to_checks.GangCheckReported(
-            1,
-            1e9,
-            text(to_checks.DEVICE_CHARACTERS_MAX),
-            tuple(range(to_checks.FAULTS_MAX)),
-            tuple((rank, 28) for rank in range(to_checks.FAULTS_MAX)),
-            text(to_checks.TEXT_CHARACTERS_MAX),
-        ),
-    ),
-    LogPolicyMatched: Largest(
-        TRIAL,
-        lambda: LogPolicyMatched(
-            1,
-            text(PATTERN_CHARACTERS_MAX),
-            text(LOG_LINE_CHARACTERS_MAX),
-            text(NAME_CHARACTERS_MAX),
-            LOG_ACTIONS,
-            text(NAME_CHARACTERS_MAX),
-            text(NAME_CHARACTERS_MAX),
-            28,
-            28,
-        ),
-    ),
+    **{kind: Largest(TRIAL, make) for kind, make in RUN_REPORTS.items()},
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(

@@ -118,7 +118,7 @@ class AgentState:
     version keeps the faults until its first report.
     """
     exclusions: tuple[Exclusion, ...] = ()
-    """The exclusions of the machine from its pool. New sessions and losses do not change them."""
+    """The exclusions of the machine from the pool. New sessions and losses do not change them."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -275,7 +275,7 @@ def _apply_command(
     """Enable or disable the agent, or a single slot. The reply is the agent's id.
 
     If the availability changes, the pool gets an AgentAvailabilityChanged, unless the agent is
-    lost. `ends_ms` is updated in any case. Enabling the whole agent ends its exclusions.
+    lost. `ends_ms` is updated in any case. Enabling the whole agent ends all exclusions.
 
     Raises:
         CommandRefused: not_found, if the agent does not have the slot.
@@ -328,7 +328,7 @@ def _apply_faults(state: AgentState, message: FaultsReported, context: StepConte
 def _apply_exclusion(
     state: AgentState, message: AgentExcluded | ExclusionEnded, context: StepContext
 ) -> AgentState:
-    """Add an exclusion and set the timer of its end, or remove the exclusions that have ended.
+    """Add an exclusion and set the timer of the end, or remove the exclusions that have ended.
 
     If the availability for the scheduler changes, the pool gets an AgentAvailabilityChanged. An
     exclusion whose end has passed is not added.

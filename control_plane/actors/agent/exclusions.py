@@ -1,7 +1,7 @@
-"""Exclusions: a machine that takes no work of its pool for a limited time.
+"""Exclusions: a machine that takes no new work for a limited time.
 
-A log policy or a failed check of a gang excludes a machine. The exclusion ends at its time, or when
-an administrator enables the agent. Allocations on an excluded machine may finish.
+A log policy or a failed check of a gang excludes a machine. The exclusion ends at a fixed time, or
+when an administrator enables the agent. Allocations on an excluded machine may finish.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ REASON_CHARACTERS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A reason why the machine takes no work of its pool until a time."""
+    """A reason why the machine takes no new work until a time."""
 
     reason: str
     """The text for users."""
@@ -40,5 +40,5 @@ def add_exclusion(before: Sequence[Exclusion], added: Exclusion) -> tuple[Exclus
 
 
 def present_exclusions(exclusions: Sequence[Exclusion], now_ms: int) -> tuple[Exclusion, ...]:
-    """Return the exclusions whose end is later than `now_ms`."""
+    """Return the exclusions that end after `now_ms`."""
     return tuple(x for x in exclusions if x.until_ms > now_ms)

@@ -122,7 +122,7 @@ class AgentExcluded:
 
 @dataclass(frozen=True, slots=True)
 class ExclusionEnded:
-    """Timer: an exclusion of the agent's machine has come to its end."""
+    """Timer: an exclusion of the agent's machine is over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class LogExclusionRules:
 
 @dataclass(frozen=True, slots=True)
 class GangCheckRules:
-    """The check of the machines of a gang before its trial starts."""
+    """The check of a gang's machines before the trial starts."""
 
     enabled: bool = True
     """Whether gangs are checked."""
@@ -214,7 +214,7 @@ class GangChecked:
     agents: tuple[str, ...]
     """The ids of the agents."""
     device: str
-    """The kind of devices that were compared, such as `cpu`."""
+    """The kind of devices that were compared, for example `cpu`."""
     bandwidth: float
     """The bandwidth of the all-reduce, in MB/s."""
 

@@ -1,4 +1,4 @@
-"""The message to a trial about the check of its machines."""
+"""The message to a trial about the check of the machines."""
 
 from dataclasses import dataclass
 
@@ -21,12 +21,12 @@ class GangCheckReported:
     bandwidth: float = 0.0
     """The bandwidth of the all-reduce between all machines, in MB/s. 0: the all-reduce failed."""
     device: str = ""
-    """The kind of devices, such as `cpu`."""
+    """The kind of devices, for example `cpu`."""
     bad_nodes: tuple[int, ...] = ()
-    """The ranks of the nodes whose machines failed with different good machines."""
+    """The ranks of the nodes that failed together with good nodes."""
     bad_links: tuple[tuple[int, int], ...] = ()
     """The ranks of pairs of nodes that failed together, while each may be good."""
     text: str = ""
-    """What failed, for users."""
+    """The failure, for users."""
     rounds: int = 1
     """The number of rounds of the check."""

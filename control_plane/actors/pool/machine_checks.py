@@ -55,7 +55,7 @@ class GangChecks:
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """What a gang has to check before the trial starts."""
+    """The check of a gang before the trial starts: settings, limits and earlier results."""
 
     rules: GangCheckRules
     """The settings of the pool."""
@@ -72,7 +72,7 @@ class CheckPlan:
 def check_plan(
     settings: PoolSettings, checks: GangChecks | None, agents: Sequence[str], placed_ms: int
 ) -> CheckPlan | None:
-    """Return what a gang on these agents has to check. None if the pool checks no gangs.
+    """Return the plan of the check of a gang. None if the pool checks no gangs.
 
     Checks after `placed_ms`, the time of the placement, do not count.
     """

@@ -25,7 +25,7 @@ FAILED_CODE = 3
 ROUND_MARGIN_SECONDS = 15.0
 """The time of a round besides the all-reduce: the start and the end of the workers."""
 EXTRA_ROUNDS = 4
-"""The rounds besides those of the search: a repetition, and machines alone."""
+"""Rounds in addition to the search: a repetition, and machines alone."""
 MOVE_SECONDS_MAX = 60.0
 """The time in which the cluster ends a run on bad machines. Then the trial starts anyway."""
 
@@ -75,7 +75,7 @@ def run_checker(seconds: float) -> tuple[int, dict[str, Any] | None]:
 
 
 def seconds_max(settings: dict[str, Any], nodes: int) -> float:
-    """Return the longest duration of a check, the wait for the other machines included."""
+    """Return the longest duration of a check in s, with the wait for all machines."""
     rounds = rounds_max(nodes) + EXTRA_ROUNDS
     return JOIN_SECONDS_MAX + rounds * (round_seconds(settings) + ROUND_MARGIN_SECONDS)
 

@@ -35,7 +35,7 @@ class NodeFacts:
     """The facts about a node before the first round."""
 
     workers: int
-    """The number of workers of the node: one for each GPU, or one."""
+    """The number of workers of the node: the number of GPUs, 1 without GPUs."""
     has_torch: bool
     """Whether the trial's environment has torch."""
     problem: str
@@ -72,7 +72,7 @@ class Checker:
         self._facts: list[NodeFacts] = []
 
     def run(self, own: NodeFacts) -> Verdict:
-        """Check the machines, and return the verdict, which is equal on all nodes.
+        """Check the machines. Return the verdict, which is equal on all nodes.
 
         Raises DetcloudError if another node's checker has exited.
         """
@@ -87,7 +87,7 @@ class Checker:
             results = self._run_round(search.groups)
             failures = self._failures(search.groups[0], results)
         if not failures:
-            return self._passed(results)
+            return self._passed_verdict(results)
         self._notice(f"the check of all machines failed: {failures}; searching by halves")
         search = record_round(search, ())
         while not search.is_over:
@@ -102,7 +102,7 @@ class Checker:
         bad = [rank for rank, facts in enumerate(self._facts) if facts.problem]
         if bad:
             text = "; ".join(f"{self._name(rank)}: {self._facts[rank].problem}" for rank in bad)
-            return _failed(text, tuple(bad), (), 1)
+            return _fault_verdict(text, tuple(bad), (), 1)
         without = [rank for rank, facts in enumerate(self._facts) if not facts.has_torch]
         if without:
             return Verdict(f"not checked: {self._name(without[0])} has no torch")
@@ -129,9 +129,11 @@ class Checker:
             return Verdict(f"the check has no result: {failures}")
         names = [self._name(rank) for rank in bad_nodes]
         names += [f"the link of {self._name(a)} and {self._name(b)}" for a, b in bad_links]
-        return _failed(f"{', '.join(names)}: {failures}", bad_nodes, bad_links, search.rounds)
+        return _fault_verdict(
+            f"{', '.join(names)}: {failures}", bad_nodes, bad_links, search.rounds
+        )
 
-    def _passed(self, results: list[NodeResult]) -> Verdict:
+    def _passed_verdict(self, results: list[NodeResult]) -> Verdict:
         bandwidth = min(result.bandwidth for result in results)
         device = results[0].device
         machines = count_text(self._gang.nodes, "machine")
@@ -186,7 +188,7 @@ class Checker:
         return values
 
     def _free_port(self) -> int:
-        """Return the trial's port if no process of this machine has it, else any free port."""
+        """Return the trial's port if the port is free on this machine, else any free port."""
         port = self._gang.port
         return port if port and is_port_free(port) else find_free_port()
 
@@ -227,7 +229,7 @@ def main() -> int:
 
 
 def find_facts(gang: Gang) -> NodeFacts:
-    """Return the facts about this node: its workers, torch, and missing GPUs."""
+    """Return the facts about this node: workers, torch, and missing GPUs."""
     promised = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
     has_torch = find_spec("torch") is not None
     return NodeFacts(len(promised) or 1, has_torch, _missing_devices(promised))
@@ -262,7 +264,7 @@ def _missing_devices(promised: list[str]) -> str:
     return f"nvidia-smi lists {seen} of {count_text(len(promised), 'GPU')} of the trial"
 
 
-def _failed(
+def _fault_verdict(
     text: str, bad_nodes: tuple[int, ...], bad_links: tuple[tuple[int, int], ...], rounds: int
 ) -> Verdict:
     report = {

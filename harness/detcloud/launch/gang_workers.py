@@ -92,7 +92,7 @@ def worker_environment(gang: Gang, place: WorkerPlace, local: int) -> dict[str, 
 
 
 def _result_of(worker: subprocess.Popen[bytes], give_up_at: float) -> NodeResult:
-    """Wait for a worker, and return its result. Kill the worker after the time `give_up_at`."""
+    """Wait for a worker, and return the result. Kill the worker after the time `give_up_at`."""
     try:
         output, errors = worker.communicate(timeout=max(0.1, give_up_at - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -23,7 +23,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Crossing:
-    """A bad link crosses from the first to the second nodes of one of the pairs.
+    """A bad link connects the two sides of a pair.
 
     The nodes of a side pass among themselves. No node is in two pairs.
     """
@@ -37,7 +37,7 @@ class _Suspects:
 
     link: Link
     compared: tuple[tuple[int, int, bool], ...] = ()
-    """The suspects that were compared: the suspect, the other node, and whether they passed."""
+    """The comparisons: the suspect, the compared node, and whether the two nodes passed."""
 
 
 _Problem = _Block | _Crossing | _Suspects
@@ -63,7 +63,7 @@ class FaultSearch:
 
     @property
     def has_passed(self) -> bool:
-        """Whether any group has passed, so that the check itself works on these machines."""
+        """Whether any group of nodes has passed, which shows that the machines allow the check."""
         return bool(self.proven)
 
     @property
@@ -73,7 +73,7 @@ class FaultSearch:
 
 
 def begin_search(nodes: int) -> FaultSearch:
-    """Return the search whose first round is the group of all nodes."""
+    """Return a new search. The first round has a single group with all nodes."""
     return FaultSearch(nodes, (tuple(range(nodes)),))
 
 
@@ -93,7 +93,8 @@ def record_round(search: FaultSearch, passed: Collection[Group]) -> FaultSearch:
     """
     outcomes = {group: group in passed for group in search.groups}
     if not search.rounds:
-        problems: tuple[_Problem, ...] = () if all(outcomes.values()) else (_whole(search.nodes),)
+        failed = [group for group, is_good in outcomes.items() if not is_good]
+        problems: tuple[_Problem, ...] = tuple(map(_block_problem, failed))
     else:
         problems = tuple(
             after for problem in search.problems for after in _narrow(problem, outcomes)
@@ -108,10 +109,6 @@ def record_round(search: FaultSearch, passed: Collection[Group]) -> FaultSearch:
     if search.rounds >= rounds_max(search.nodes) + 2:
         return replace(search, groups=(), problems=())
     return replace(search, groups=_next_groups(search))
-
-
-def _whole(nodes: int) -> _Problem:
-    return _block_problem(tuple(range(nodes)))
 
 
 def _block_problem(nodes: Group) -> _Problem:
@@ -196,7 +193,7 @@ def _decide(search: FaultSearch) -> FaultSearch:
 
 
 def _good_nodes(search: FaultSearch) -> list[int]:
-    """Return the nodes outside of all problems and faults, those that have passed at the end."""
+    """Return the nodes outside of all problems and faults. Nodes that have passed come last."""
     suspected = {
         *search.bad_nodes,
         *(node for link in search.bad_links for node in link),

@@ -42,7 +42,7 @@ def pool(settings: PoolSettings, *agents: str) -> ActorHarness:
     return actor
 
 
-def passed(*agents: str, at_ms: int = 0, bandwidth: float = 100.0) -> PassedCheck:
+def passed_check(*agents: str, at_ms: int = 0, bandwidth: float = 100.0) -> PassedCheck:
     return PassedCheck(tuple(sorted(agents)), "cpu", bandwidth, at_ms)
 
 
@@ -108,22 +108,26 @@ def test_latest_passed_checks_are_kept_until_the_pool_is_removed() -> None:
 
 def test_machines_are_proven_if_every_pair_has_passed_recently() -> None:
     now_ms = RECENT_MS
-    pairs = [passed("a", "b", at_ms=1), passed("b", "c", at_ms=1), passed("a", "c", at_ms=1)]
+    pairs = [
+        passed_check("a", "b", at_ms=1),
+        passed_check("b", "c", at_ms=1),
+        passed_check("a", "c", at_ms=1),
+    ]
     assert are_proven(pairs, ["a", "b", "c"], now_ms)
     assert not are_proven(pairs[:2], ["a", "b", "c"], now_ms)
-    assert are_proven([passed("a", "b", "c", at_ms=1)], ["c", "a"], now_ms)
+    assert are_proven([passed_check("a", "b", "c", at_ms=1)], ["c", "a"], now_ms)
     # A check at 0 is an hour old, which is too old.
-    assert not are_proven([passed("a", "b")], ["a", "b"], now_ms)
+    assert not are_proven([passed_check("a", "b")], ["a", "b"], now_ms)
     assert not are_proven([], ["a", "b"], now_ms)
 
 
 def test_gangs_beyond_the_kept_size_are_not_proven_by_pairs() -> None:
     many = [f"n{number}" for number in range(AGENTS_KEPT + 1)]
-    assert not are_proven([passed("a", "b", at_ms=1)], many, 2)
+    assert not are_proven([passed_check("a", "b", at_ms=1)], many, 2)
 
 
 def test_plan_compares_with_a_quarter_of_the_median() -> None:
-    checks = GangChecks(tuple(passed("x", "y", bandwidth=float(b)) for b in (100, 200, 900)))
+    checks = GangChecks(tuple(passed_check("x", "y", bandwidth=float(b)) for b in (100, 200, 900)))
     plan = check_plan(PoolSettings(), checks, ["a", "b"], 5)
     assert plan is not None
     # A quarter of the median 200.
@@ -135,7 +139,7 @@ def test_plan_compares_with_a_quarter_of_the_median() -> None:
 
 
 def test_checks_after_the_placement_do_not_count() -> None:
-    checks = GangChecks((passed("a", "b", at_ms=6),))
+    checks = GangChecks((passed_check("a", "b", at_ms=6),))
     plan = check_plan(PoolSettings(), checks, ["a", "b"], 5)
     assert plan is not None
     assert (plan.limits, plan.is_proven, plan.has_passed_before) == ((), False, False)

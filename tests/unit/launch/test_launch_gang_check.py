@@ -117,8 +117,7 @@ def test_slow_check_is_repeated_once(socket: Path, slow_rounds: int, *, has_fail
 
 
 def test_configured_limit_replaces_the_usual_limit(socket: Path) -> None:
-    usual = {"limits": {"cpu": 500.0}}
-    verdict = check(2, bad_nodes(), socket=socket, min_bandwidth=50, **usual)
+    verdict = check(2, bad_nodes(), socket=socket, min_bandwidth=50, limits={"cpu": 500.0})
     assert not verdict.has_failed
 
 

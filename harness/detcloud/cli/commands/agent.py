@@ -79,7 +79,7 @@ def _faults_text(agent: Item) -> str | None:
 
 
 def _exclusions_text(agent: Item) -> str | None:
-    """Return the exclusions of an agent's machine with their ends, or None without an exclusion."""
+    """Return the reasons and ends of an agent's exclusions. None without an exclusion."""
     texts = [
         f"until {time_text(known['until_ms'])}: {known['reason']}"
         for known in agent.get("exclusions") or ()
