@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from detcloud.launch.gang import Gang
 from detcloud.launch.interfaces import interface_of
 from detcloud.shared.files import parse_json_object
+from detcloud.shared.masking import mask_urls
 
 WORKER = "detcloud.pytorch.gang_all_reduce"
 ERROR_CHARACTERS_MAX = 160
@@ -103,5 +104,5 @@ def _result_of(worker: subprocess.Popen[bytes], give_up_at: float) -> NodeResult
     fields = (parse_json_object(lines[-1]) if lines else None) or {}
     if worker.returncode or "bandwidth" not in fields:
         text = errors.decode(errors="replace").strip().splitlines() or ["the worker failed"]
-        return NodeResult(0.0, "", text[-1][:ERROR_CHARACTERS_MAX])
+        return NodeResult(0.0, "", mask_urls(text[-1])[:ERROR_CHARACTERS_MAX])
     return NodeResult(float(fields["bandwidth"]), str(fields.get("device", "")), "")

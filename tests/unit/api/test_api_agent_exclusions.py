@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from control_plane.access.principals import Role
-
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.engine import due_rows
 from control_plane.queries import pool as pools
