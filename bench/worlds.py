@@ -14,9 +14,10 @@ from bench.figures import Row, Scale, at_least, at_most, progress, row_without_t
 from control_plane.actors.messages.pool import PoolSettings
 from simulator.faults.fault_rates import NO_FAULTS
 from simulator.machines.machines import StaticMachines
+from simulator.seeded.pool_sampler import RULES
 from simulator.seeded.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
 from simulator.seeded.searches import parallel_random_search
-from simulator.seeded.simulated_cluster import RULES, ClusterSize, SimulatedCluster
+from simulator.seeded.simulated_cluster import ClusterSize, SimulatedCluster
 from tests.simulation.api_outage import MINUTE_MS, OutageCluster
 from tests.simulation.compute_engine_cluster import ComputeEngineCluster
 

@@ -30,6 +30,7 @@ from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
+from control_plane.agents.gang_checks import to_gang_check
 from control_plane.agents.hang_reports import to_hang, to_stacks
 from control_plane.agents.report_values import (
     is_whole,
@@ -457,6 +458,11 @@ def _to_log_match(report: Report, context: ReportContext) -> TrialMessage:
     )
 
 
+def _to_gang_check(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a `gang_check` line of the chief. Return None for other writers and other errors."""
+    return to_gang_check(report.epoch, report.line) if report.writer == CHIEF else None
+
+
 _TRIAL_LINES = {
     "metrics": _to_validation,
     "progress": _to_progress,
@@ -467,6 +473,7 @@ _TRIAL_LINES = {
     "early_exit": _to_early_exit,
     "alert": _to_alert,
     "first_step": _to_first_step,
+    "gang_check": _to_gang_check,
 }
 _AGENT_LINES = {
     "container": _to_container_state,

@@ -13,6 +13,7 @@ from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
+from control_plane.agents.gang_checks import gang_check_fields
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.metric_rows import StoreSegment
@@ -181,7 +182,7 @@ class AgentService:
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:
         """Return a builder of specs that adds the metadata that a trial has from earlier runs and
-        users.
+        users, and the check of a gang's machines.
 
         The metadata of all `trial_ids` are read at once, when the first spec is built. An
         allocation that must wait gets no spec, so that often no metadata are read. The builder
@@ -197,7 +198,8 @@ class AgentService:
             experiment: ExperimentState, definition: Definition, trial: TrialState
         ) -> dict[str, Any]:
             spec = self._build_spec(experiment, definition, trial)
-            return {**spec, "metadata": read_metadata()[trial.trial_id]}
+            check = gang_check_fields(self._engine, trial)
+            return {**spec, "metadata": read_metadata()[trial.trial_id], **check}
 
         return build_spec
 

@@ -21,11 +21,14 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
 
     Args:
         pool: the pool's configuration.
-        cluster: the cluster's configuration, whose scheduler applies if the pool has none.
+        cluster: the cluster's configuration, whose scheduler, check of gangs and exclusions apply
+            if the pool has none.
         now: the present settings. Settings without a configuration field, such as `draining`, are
             copied from here.
     """
     scheduler = cluster.scheduler_of(pool)
+    shared = cluster.resource_manager
+    log_exclusion = pool.log_exclusion or shared.log_exclusion
     return replace(
         now,
         reserve_after_ms=scheduler.reserve_after or None,
@@ -36,6 +39,8 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         description=pool.description,
         budget_micros=None if pool.budget is None else to_micros(pool.budget),
         stores_idle_jobs_apart=True,
+        log_exclusion=log_exclusion.rules() if log_exclusion else None,
+        gang_check=(pool.gang_check or shared.gang_check).rules(),
     )
 
 

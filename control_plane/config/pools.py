@@ -25,6 +25,7 @@ from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
 from control_plane.config.eras import Tree
+from control_plane.config.machine_checks import GangCheck, LogExclusion
 from control_plane.config.masks import mask_findings
 from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
@@ -134,6 +135,14 @@ class PoolFields(Section):
     """
     task_container_defaults: TaskContainerDefaults | None = None
     """The pool's defaults, merged over the cluster's; see Task container defaults."""
+    gang_check: GangCheck | None = None
+    """The check of machines before a trial on several machines starts. If absent, the resource
+    manager's check; see Gang checks.
+    """
+    log_exclusion: LogExclusion | None = None
+    """The exclusion of machines by log policies. If absent, the resource manager's section; see Log
+    exclusions.
+    """
     agent_reconnect_wait: Duration = 25_000
     """Accepted, but has no effect: an agent is lost when its lease lapses."""
     agent_reattach_enabled: bool = True
@@ -193,6 +202,12 @@ class ResourceManager(Section):
     """The kind of resource manager, which is always `agent`."""
     scheduler: Scheduler = Field(default_factory=Scheduler)
     """The scheduler of pools that configure no scheduler; see Schedulers."""
+    gang_check: GangCheck = Field(default_factory=GangCheck)
+    """The check of gangs in pools without a section `gang_check`; see Gang checks."""
+    log_exclusion: LogExclusion | None = None
+    """The exclusion of machines by log policies, in pools without a section `log_exclusion`. If
+    absent, log policies exclude machines only for the trial of the log; see Log exclusions.
+    """
     default_aux_resource_pool: PoolName = POOL_DEFAULT
     """The pool of experiments without slots that name no pool."""
     default_compute_resource_pool: PoolName = POOL_DEFAULT

@@ -30,6 +30,7 @@ from control_plane.config.experiment import ExperimentConfig, LengthConfig, Step
 from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
+from control_plane.config.machine_checks import GangCheck, LogExclusion
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.retention import RetentionRules
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
@@ -161,6 +162,8 @@ TYPES: Final[Mapping[str, str]] = {
     "Scheduler": "map",
     "ResourceManager": "map",
     "TaskContainerDefaults": "map",
+    "GangCheck": "map",
+    "LogExclusion": "map",
     "AnyProvider": "map",
     "NetworkInterface": "map",
     "Offerings": "list of maps",
@@ -257,6 +260,20 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`scheduler` of a pool or of the resource manager. A pool's scheduler replaces the "
         "resource manager's scheduler as a whole.",
         pools.Scheduler,
+    ),
+    (
+        "Gang checks",
+        "`gang_check` of a pool or of the resource manager: the "
+        "[check of machines](log-policies.md#checks-of-gangs) before a trial on several machines "
+        "starts.",
+        GangCheck,
+    ),
+    (
+        "Log exclusions",
+        "`log_exclusion` of a pool or of the resource manager: "
+        "[log policies](log-policies.md#exclude-machines-from-the-pool) close machines for all "
+        "trials.",
+        LogExclusion,
     ),
     (
         "Task container defaults",

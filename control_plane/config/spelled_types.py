@@ -26,6 +26,8 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Alarms", "hourly_cost_minimum"): "number >= 0",
     ("PoolFields", "budget"): "number > 0",
     ("Scheduler", "default_priority"): "integer 1 to 99",
+    ("GangCheck", "min_bandwidth"): "number > 0",
+    ("LogExclusion", "policies"): "list of names of policies",
     ("TaskContainerDefaults", "devices"): "list of maps or strings",
     ("Provider", "max_instances"): "integer >= 1",
     ("Provider", "on_demand_base"): "number 0 to 1",

@@ -346,6 +346,7 @@ def _make_pool() -> ActorType:
     from control_plane.actors.messages.pool import PoolMessage, PoolSettings
     from control_plane.actors.ordered_map import Directory, Leaf
     from control_plane.actors.pool import actor
+    from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks
 
     return ActorType(
         actor.PoolState,
@@ -364,6 +365,7 @@ def _make_pool() -> ActorType:
             "idle/": Leaf,
             "agents": Directory,
             "agents/": Leaf,
+            GANG_CHECKS: GangChecks,
         },
         journal_kept_ms=JOURNAL_KEPT_MS,
     )

@@ -40,6 +40,14 @@ class FaultView(Answer):
     since_ms: int
 
 
+class ExclusionView(Answer):
+    """An exclusion of an agent's machine from the pool, with the times of the begin and the end."""
+
+    reason: str
+    since_ms: int
+    until_ms: int
+
+
 class Agent(Answer):
     """An agent and the agent's slots; docs/api.md describes the fields."""
 
@@ -54,6 +62,7 @@ class Agent(Answer):
     enabled: bool
     draining: bool
     faults: list[FaultView]
+    exclusions: list[ExclusionView]
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -163,5 +172,9 @@ def _agent_answer(state: AgentState) -> Agent:
         faults=[
             FaultView(slot=fault.slot, reason=fault.reason, since_ms=fault.since_ms)
             for fault in state.faults
+        ],
+        exclusions=[
+            ExclusionView(reason=known.reason, since_ms=known.since_ms, until_ms=known.until_ms)
+            for known in state.exclusions
         ],
     )

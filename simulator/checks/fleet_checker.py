@@ -198,13 +198,14 @@ class FleetChecker:
             history.requests[f"{trial.trial_id}.{trial.epoch}"] = self._clock.now_ms, count
 
     def _record_faults(self, agent: AgentState | None) -> None:
-        """Count the first fault of an agent as a loss, because the pool may replace the instance.
+        """Count the first fault or exclusion of an agent as a loss, because the pool may replace
+        the instance.
 
         Do nothing for an agent of a pool without checks.
         """
         if agent is None or agent.pool not in self._pools:
             return
-        if not agent.faults:
+        if not (agent.faults or agent.exclusions):
             self._faulty.discard(agent.agent)
         elif agent.agent not in self._faulty:
             self._faulty.add(agent.agent)
@@ -237,8 +238,8 @@ class FleetChecker:
         """Check that waiting requests do not need a drained instance.
 
         Requests that have waited for less than SEEN_MS do not count. The check is skipped if an
-        overdue request needs the room that the instance uses, and for an instance with a faulty
-        device. Raises InvariantBroken.
+        overdue request needs the room that the instance uses, and for a faulty or excluded
+        instance. Raises InvariantBroken.
         """
         size = row.offering.slots
         if self._is_in_the_way(row) or self._is_faulty(row):
@@ -262,11 +263,9 @@ class FleetChecker:
             )
 
     def _is_faulty(self, row: InstanceRow) -> bool:
-        """Return whether the agent of an instance reports faults, so that requests cannot wait for
-        the instance.
-        """
+        """Return whether an instance is faulty or excluded. No request waits for the instance."""
         agent = self._checker.actor_state(addresses.agent(row.id))
-        return agent is not None and bool(agent.faults)
+        return agent is not None and bool(agent.faults or agent.exclusions)
 
     def _is_in_the_way(self, row: InstanceRow) -> bool:
         """Return whether an overdue request needs the room that this instance uses.

@@ -81,6 +81,10 @@ class FaultRates:
     """Runs with a line of the log that matches a log policy."""
     flapping_devices_hourly: float = 0.0
     """Slots whose device fails for a while, or machines whose disk is full for a while."""
+    hangs: float = 0.0
+    """Runs that hang before the training."""
+    bad_networks_hourly: float = 0.0
+    """Machines with a network that fails the checks of gangs for a while."""
 
 
 RATES_MAX = FaultRates(
@@ -115,6 +119,8 @@ RATES_MAX = FaultRates(
     damaged_checkpoints=0.5,
     matching_logs=0.3,
     flapping_devices_hourly=2.0,
+    hangs=0.3,
+    bad_networks_hourly=2.0,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

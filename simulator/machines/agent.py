@@ -19,7 +19,8 @@ from simulator.faults.fault_state import FaultState
 from simulator.hosts.hosts import Host
 from simulator.hosts.network import Network
 from simulator.machines.machine_agent import MachineAgent
-from simulator.machines.process import EndNotice, ProcessEnvironment, TrialProcess
+from simulator.machines.process import TrialProcess
+from simulator.machines.process_environment import EndNotice, ProcessEnvironment
 from simulator.machines.report_stream import Line
 from simulator.machines.training import Training
 
@@ -150,6 +151,17 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
             if not self._faults[slot]:
                 del self._faults[slot]
             self._wake(0)
+
+        clock = self._environment.clock
+        clock.call_at(clock.now_ms + duration_ms, repair)
+
+    def break_network(self, duration_ms: int) -> None:
+        """Let the machine fail the checks of gangs for a while. Nothing else changes."""
+        bad = self._environment.process_environment.bad_networks
+        bad[self.name] = bad.get(self.name, 0) + 1
+
+        def repair() -> None:
+            bad[self.name] -= 1
 
         clock = self._environment.clock
         clock.call_at(clock.now_ms + duration_ms, repair)

@@ -15,6 +15,9 @@ class GangNode(Protocol):
     rank: int
 
     @property
+    def agent(self) -> str: ...
+
+    @property
     def has_ended(self) -> bool: ...
 
     @property
@@ -44,6 +47,11 @@ class Gang:
         return len(self._present) == self._nodes and not any(
             n.has_ended for n in self._present_nodes
         )
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents of the started nodes, by rank."""
+        return [self._present[rank].agent for rank in sorted(self._present)]
 
     @property
     def must_stop(self) -> bool:

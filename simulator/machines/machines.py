@@ -19,7 +19,7 @@ from simulator.checks.state_checker import InvariantBroken
 from simulator.hosts.outage_checker import OutageChecker
 from simulator.machines.agent import AgentEnvironment, SimulatedAgent
 from simulator.machines.cloud import SimulatedCloud
-from simulator.machines.process import EndNotice
+from simulator.machines.process_environment import EndNotice
 
 # A cloud machine that cannot reach the cluster for this long shuts itself down. A machine with
 # processes or unacknowledged reports waits for ALONE_BUSY_MS_MAX.

@@ -7,68 +7,24 @@ not the end of the machine.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from math import ceil
 from typing import Any
 
 from control_plane.searchers.method import ENDLESS
 from control_plane.simulation.trial_course import NextAction, next_action
-from control_plane.simulation.virtual_clock import VirtualClock
-from simulator.machines.checkpoints import CheckpointStore, StoredCheckpoint
-from simulator.machines.gang import Gang, gang_registry
-from simulator.machines.report_stream import Line, ReportStream
+from simulator.machines.checkpoints import StoredCheckpoint
+from simulator.machines.gang import Gang
+from simulator.machines.gang_check import CHECK_MS, MOVE_MS_MAX, check_machines
+from simulator.machines.process_environment import EndNotice, ProcessEnvironment, ProcessPhase
+from simulator.machines.report_stream import AGENT_KINDS, Line, ReportStream
 from simulator.machines.training import Training
 
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = frozenset({"checkpoint", "completed", "exited", "container", "first_step", "log_policy"})
-
-
-class ProcessPhase(Enum):
-    """The phase of a process."""
-
-    STARTING = "starting"
-    WAITING_FOR_NODES = "waiting for nodes"
-    TRAINING = "training"
-    CHECKPOINTING = "checkpointing"
-    WAITING_FOR_WORK = "waiting for work"
-    ENDED = "ended"
-
-
-@dataclass
-class ProcessEnvironment:
-    """The parts of the simulation that all processes share."""
-
-    clock: VirtualClock
-    checkpoints: CheckpointStore
-    gang: Callable[[str, int], Gang] = field(default_factory=gang_registry)
-    """Returns the gang of an allocation, given its name and node count."""
-    due_checkpoints: dict[str, str] = field(default_factory=dict)
-    """The allocations that got a notice early enough to write a checkpoint.
-
-    The value is the UUID of this checkpoint, or "" until the checkpoint is written.
-    """
-    draw_damage: Callable[[], bool] = lambda: False
-    """Returns whether a process finds its checkpoint damaged."""
-    draw_match: Callable[[Mapping[str, Any]], str] = lambda spec: ""
-    """Returns the action of a log policy that a line of a run matches, or "". The argument is the
-    specification of the run.
-    """
-    on_damage: Callable[[int, str], None] = lambda trial_id, uuid: None
-    """Called with the trial's id and the UUID of a checkpoint that was found damaged."""
-
-    def excuse_checkpoint(self, allocation: str) -> None:
-        """Delete an allocation from `due_checkpoints`, unless its checkpoint is written."""
-        if self.due_checkpoints.get(allocation) == "":
-            del self.due_checkpoints[allocation]
-
-
-@dataclass(frozen=True)
-class EndNotice:
-    """A notice that the machine ends at the virtual time `deadline_ms`."""
-
-    deadline_ms: int
+URGENT = AGENT_KINDS | {"checkpoint", "completed", "first_step", "gang_check"}
+HANG_STACKS_MS = 3_000
+"""The time between a hang and the stacks of the processes, in ms."""
 
 
 @dataclass
@@ -110,6 +66,12 @@ class TrialProcess:
     _uploads: int = 0
     _noticed_ms: int = 0
     _reports_first_step: bool = False
+    _printed_hangs: int = 0
+
+    @property
+    def agent(self) -> str:
+        """The agent of the process's node. "" for a process that was never started."""
+        return str(self.spec.get("agent_id", ""))
 
     @property
     def has_ended(self) -> bool:
@@ -152,7 +114,53 @@ class TrialProcess:
         if action := self.environment.draw_match(self.spec):
             match = {"name": action, "pattern": action, "signal": action, "line": "x"}
             self.report({"kind": "log_policy", "actions": [action], **match})
-        self._continue()
+        if "timeout_ms" in (self.spec.get("gang_check") or {}):
+            self.phase = ProcessPhase.CHECKING
+            self._call_later(CHECK_MS, self._check_machines)
+        else:
+            self._begin_work()
+
+    def _check_machines(self) -> None:
+        """Report the check of the gang's machines. After a failure, wait for the cluster's kill."""
+        assert self._gang is not None
+        bad = {name for name, count in self.environment.bad_networks.items() if count > 0}
+        line = check_machines(self.spec["gang_check"], self._gang.agents, bad)
+        if line is not None:
+            self.report(line)
+        has_failed = line is not None and not line["bandwidth"]
+        self._call_later(MOVE_MS_MAX if has_failed else 0, self._begin_work)
+
+    def _begin_work(self) -> None:
+        """Begin to train, or hang: do nothing until the end, or until the run works again."""
+        end_ms = self.environment.draw_hang(self.spec)
+        if end_ms is None:
+            self._continue()
+            return
+        self.phase = ProcessPhase.HANGING
+        timeout_ms: int = self.spec["hang_timeout_ms"]
+        self._call_later(timeout_ms, lambda: self._report_hang(timeout_ms, end_ms))
+
+    def _report_hang(self, timeout_ms: int, end_ms: int) -> None:
+        """Report the hang and the stacks. The run works again `end_ms` later."""
+        self.report({"kind": "hang", "silent_ms": timeout_ms, "timeout_ms": timeout_ms})
+        self._printed_hangs += 1
+        self._print_stacks("loader.py:12 fetch")
+
+        def work_again() -> None:
+            self.report({"kind": "hang", "silent_ms": 0})
+            self._continue()
+
+        self._call_later(end_ms, work_again)
+
+    def _print_stacks(self, place: str) -> None:
+        """Report the place of this node's process after HANG_STACKS_MS, unless the process ends."""
+
+        def report() -> None:
+            if not self.has_ended and not self.is_killed:
+                self.report({"kind": "stacks", "places": [[self.rank, place]]})
+
+        clock = self.environment.clock
+        clock.call_at(clock.now_ms + HANG_STACKS_MS, report)
 
     def end_with_gang(self, reason: str, delay_ms: int) -> None:
         """End the process after `delay_ms` because of another node's end.
@@ -172,6 +180,10 @@ class TrialProcess:
         if self.directives and directives["revision"] < self.directives["revision"]:
             return
         self.directives = directives
+        hangs = directives.get("hang", 0)
+        if self.rank and hangs > self._printed_hangs and not self.has_ended:
+            self._printed_hangs = hangs
+            self._print_stacks("distributed_c10d.py:2501 all_reduce")
         self.react()
 
     def give_notice(self, notice: EndNotice) -> None:

@@ -58,6 +58,7 @@ class FaultInjector:
                 lambda agent: agent.reboot(random.randint(0, 3))
             ),
             "flapping_devices": lambda: self._inject_into_one_agent(self._break_device),
+            "bad_networks": lambda: self._inject_into_one_agent(self._break_network),
             "losses": lambda: self._inject_into_one_agent(machines.lose_machine),
             "zombies": lambda: self._inject_into_one_agent(self._partition_agent),
             "notices": lambda: self._inject_into_one_agent(self._give_notice),
@@ -125,6 +126,10 @@ class FaultInjector:
         """Break a random slot of a machine, or the whole machine, for up to 20 minutes."""
         slot = self._random.randrange(-1, agent.slots)
         agent.break_device(None if slot < 0 else slot, self._random.randint(1, 20 * 60_000))
+
+    def _break_network(self, agent: SimulatedAgent) -> None:
+        """Let a machine fail the checks of gangs for up to three hours."""
+        agent.break_network(self._random.randint(1, 3 * HOUR_MS))
 
     def _give_notice(self, agent: SimulatedAgent) -> None:
         self._machines.give_notice(agent, self._random.choice(self._notices_ms))

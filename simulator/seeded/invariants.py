@@ -22,6 +22,7 @@ from control_plane.state.table import Key, TableError
 from simulator.checks.state_checker import InvariantBroken, StateChecker
 from simulator.machines.agent import SimulatedAgent
 from simulator.machines.checkpoints import CheckpointStore
+from simulator.seeded.hangs import HANGS_MAX
 from simulator.seeded.searches import DETERMINISTIC_FAMILIES, EPOCH_BATCHES, Search
 from simulator.seeded.users import SubmittedExperiment
 
@@ -108,7 +109,8 @@ class Invariants:
                 self._check_newest_checkpoint(trial)
 
     def check_end(self, experiments: Iterable[SubmittedExperiment]) -> None:
-        """Check everything that `check` checks, then the absence of leftover rows, and the results.
+        """Check everything that `check` checks, then the absence of leftover rows and exclusions,
+        and the results.
 
         Only searches that no user stopped must have correct results. Raises InvariantBroken.
         """
@@ -120,6 +122,9 @@ class Invariants:
         ]
         if left:
             raise InvariantBroken(f"rows are left over: {left[:5]}")
+        for agent in self.checker.actor_states("agent"):
+            if agent.exclusions:
+                raise InvariantBroken(f"an exclusion of {agent.agent} has no end")
         for submitted in experiments:
             state = self._experiment_state(submitted)
             sort = listing_sort_key(state.experiment_id)
@@ -181,7 +186,9 @@ def _check_search_result(search: Search, state: ExperimentState, trials: list[Tr
     if state.status is not Status.COMPLETED or set(statuses.values()) != {Status.COMPLETED}:
         raise InvariantBroken(f"{state.name} is {state.status} with {statuses}")
     for trial in trials:
-        if trial.restarts > search.failures_max:
+        # A restart after a hang is no failure of the code.
+        hangs = HANGS_MAX if trial.settings.restarts_hangs else 0
+        if trial.restarts > search.failures_max + hangs:
             raise InvariantBroken(f"{trial} failed more often than its code does")
     if search.family not in DETERMINISTIC_FAMILIES:
         return

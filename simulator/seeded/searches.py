@@ -19,6 +19,7 @@ from control_plane.simulation.submission import simulated_submission, time_lengt
 from control_plane.simulation.synthetic_curves import SyntheticCurves
 from simulator.machines.checkpoints import CheckpointStore
 from simulator.machines.training import BYTES_PER_SECOND, Training
+from simulator.seeded.hangs import HANGS_MAX
 
 METRIC = "loss"
 HOUR_MS = 3_600_000
@@ -30,6 +31,8 @@ EPOCHS_SHARE = 0.2
 """The default share of searches whose lengths are in epochs. Only the trials know the size of an
 epoch.
 """
+HANG_RESTARTS_SHARE = 0.5
+"""The share of searches with `hang_detection.action: restart`. The rest only notify."""
 EPOCH_BATCHES = 10
 BATCH_SIZE = 64
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
@@ -161,6 +164,7 @@ def _search(
 ) -> Search:
     """Return the search of a configuration, with learning curves that depend on the seed."""
     message = simulated_submission(config)
+    restarts_hangs = hash_fraction(seed, "hangs") < HANG_RESTARTS_SHARE
     plan = replace(message.plan, seed=seed)
     message = replace(
         message,
@@ -168,7 +172,11 @@ def _search(
         config=config.to_json().decode(),
         code_sha256="0" * 64,
         plan=plan,
-        settings=replace(message.settings, max_restarts=failures_max),
+        settings=replace(
+            message.settings,
+            max_restarts=failures_max + (HANGS_MAX if restarts_hangs else 0),
+            restarts_hangs=restarts_hangs,
+        ),
         retention=Retention(1, 1, 1),
         data_retention=_data_retention(seed),
         listing_has_failures=True,

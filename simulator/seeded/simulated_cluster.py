@@ -6,7 +6,7 @@ A run lasts from the first submission until all experiments have ended and no wo
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,7 +20,6 @@ from control_plane.engine import due_rows
 from control_plane.fleet.budget import check_budgets
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
-from control_plane.scheduling.model import SchedulerRules
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
@@ -34,13 +33,15 @@ from simulator.hosts.hosts import Host, HostPool, NoResponse, simulated_spec_bui
 from simulator.hosts.network import Network
 from simulator.machines.agent import AgentEnvironment, SimulatedAgent
 from simulator.machines.checkpoints import CheckpointStore
-from simulator.machines.cloud import SimulatedCloud, cloud_rules, offerings
+from simulator.machines.cloud import SimulatedCloud, cloud_rules
 from simulator.machines.machines import Machines, StaticMachines
-from simulator.machines.process import ProcessEnvironment
+from simulator.machines.process_environment import ProcessEnvironment
 from simulator.seeded.fault_injector import NOTICES_MS, FaultInjector
+from simulator.seeded.hangs import hang_sampler
 from simulator.seeded.invariants import Invariants
 from simulator.seeded.log_matches import log_match_sampler
 from simulator.seeded.pool_limits import STATIC_SLOTS_MAX, fleet_limits, pool_capacity
+from simulator.seeded.pool_sampler import PoolSampler
 from simulator.seeded.searches import EPOCHS_SHARE, Searches
 from simulator.seeded.users import Users
 
@@ -54,19 +55,8 @@ TRIGGER_MS = (100, 2_000)
 LATE_FACTOR = 20
 # The delay from a change of a pool to the provisioner's pass.
 RECONCILE_MS = 6_000
-# The pool reserves slots for a job that has waited this long.
-RESERVE_AFTER_MS = 10 * 60_000
 # A run must end within this time after the end of the faults.
 END_HOURS = 12
-# The slots of a pool's cloud machines, in order of preference.
-CLOUD_SIZES = ((1,), (2,), (4,), (4,), (4, 1), (1, 4), (3, 2))
-ON_DEMAND_BASES = (0.0, 0.0, 0.25, 0.5, 1.0)
-RULES = (
-    SchedulerRules("fair_share"),
-    SchedulerRules("priority"),
-    SchedulerRules("priority", preemption=True),
-    SchedulerRules("round_robin", fitting="worst"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +117,7 @@ class SimulatedCluster:
                 "damaged_checkpoints", self.faults.rates.damaged_checkpoints
             ),
             draw_match=lambda spec: self._draw_match(spec),
+            draw_hang=hang_sampler(self.faults, self.checker),
             on_damage=lambda trial_id, uuid: self.users.verify_later(trial_id, uuid),
         )
         environment = AgentEnvironment(
@@ -215,35 +206,9 @@ class SimulatedCluster:
         )
 
     def _sample_pool(self, number: int) -> PoolSettings:
-        """Sample the settings of a pool: the scheduler, and possibly a cloud for its machines.
-
-        The first pool always has a cloud. A cloud offers machines of one or two sizes, which are
-        added to the simulated cloud's catalog.
-        """
-        rules = self.random.choice(RULES)
-        if number and self.random.random() < 0.5:
-            return PoolSettings(
-                rules, reserve_after_ms=RESERVE_AFTER_MS, stores_idle_jobs_apart=True
-            )
-        sizes = self.random.choice(CLOUD_SIZES)
-        catalog = tuple(offering for slots in sizes for offering in offerings(slots))
-        self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
-        fields = {
-            "type": "fake",
-            "min_instances": self.random.choice((0, 0, 1)),
-            "max_instances": self.random.randint(2, self.size.machines_max + 1),
-            "max_idle_agent_period": "5m",
-            "max_agent_starting_period": "5m",
-            "launch_error_limit": 0,
-            "on_demand_base": self.random.choice(ON_DEMAND_BASES),
-            "offerings": [asdict(offering) for offering in catalog],
-        }
-        return PoolSettings(
-            rules,
-            provider=json.dumps(fields),
-            reserve_after_ms=RESERVE_AFTER_MS,
-            stores_idle_jobs_apart=True,
-        )
+        """Sample the settings of a pool, as PoolSampler describes."""
+        sampler = PoolSampler(self.seed, self.random, self.cloud, self.size.machines_max)
+        return sampler.sample(number)
 
     def _start(self) -> None:
         """Configure the pools, add static machines, and schedule submissions, ticks and faults."""

@@ -62,6 +62,18 @@ class Agents:
         self._network.drop_connections(name)
         return True
 
+    def run_on(self, name: str, command: list[str]) -> bool:
+        """Run a command on the machine of an agent, before or after `start`.
+
+        Return False if this machine makes no networks. Raises CalledProcessError.
+        """
+        if self._network is None or not self._network.is_namespaced:
+            return False
+        self._network.add(name)
+        command = self._network.command_on(name, command)
+        subprocess.run(command, check=True, capture_output=True)
+        return True
+
     def folder(self, name: str) -> Path:
         """Return the agent's work directory."""
         return self.laptop.home / name

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 
 from control_plane.actors import records
+from control_plane.actors.agent.exclusions import REASON_CHARACTERS_MAX as EXCLUSION_CHARACTERS_MAX
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
 from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
-from control_plane.actors.messages import trial_hangs as to_hangs
+from control_plane.actors.messages import trial_gang_checks as to_checks
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_expiry import DataExpired
-from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
@@ -56,6 +55,7 @@ from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
+from tests.properties.largest_run_reports import RUN_REPORTS, text
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
     single_plan,
@@ -74,11 +74,6 @@ POOL, CROWDED_POOL, EMPTY_POOL = "pool#default", "pool#crowded", "pool#empty"
 # The gang's trial occupies all slots of the pool, and later trials wait.
 TRIAL, TRIAL_ID, WAITING_TRIAL = "trial#1", 1, "trial#2"
 CROWDED_AGENT = "crowded"
-
-
-def text(length: int) -> str:
-    """Return text that compresses badly."""
-    return Random(length).randbytes(length // 2 + 1).hex()[:length]
 
 
 def agent_name(number: int) -> str:
@@ -214,8 +209,6 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
-_PLACES = tuple((rank, text(to_hangs.PLACE_CHARACTERS_MAX)) for rank in range(to_hangs.PLACES_MAX))
-
 TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialCreated: Largest(
         "trial#9000", lambda: replace(trial_created(hparams=dict(HPARAMS)), trial_id=9000)
@@ -286,23 +279,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
-    to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
-    to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
-    to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
-    LogPolicyMatched: Largest(
-        TRIAL,
-        lambda: LogPolicyMatched(
-            1,
-            text(PATTERN_CHARACTERS_MAX),
-            text(LOG_LINE_CHARACTERS_MAX),
-            text(NAME_CHARACTERS_MAX),
-            LOG_ACTIONS,
-            text(NAME_CHARACTERS_MAX),
-            text(NAME_CHARACTERS_MAX),
-            28,
-            28,
-        ),
-    ),
+    **{kind: Largest(TRIAL, make) for kind, make in RUN_REPORTS.items()},
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
@@ -432,6 +409,16 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     to_pool.SupplyChecked: Largest(
         CROWDED_POOL, lambda: to_pool.SupplyChecked(text(600), NOW_MS + 1)
     ),
+    to_pool.ExclusionRequested: Largest(
+        CROWDED_POOL,
+        lambda: to_pool.ExclusionRequested(
+            CROWDED_AGENT, text(EXCLUSION_CHARACTERS_MAX), by_check=True
+        ),
+    ),
+    to_pool.GangChecked: Largest(
+        POOL,
+        lambda: to_pool.GangChecked(AGENTS, text(to_checks.DEVICE_CHARACTERS_MAX), 1e9 / 3),
+    ),
     to_pool.PatienceEnded: Largest(CROWDED_POOL, lambda: to_pool.PatienceEnded(2, NOW_MS)),
     to_pool.SchedulingContinued: Largest(CROWDED_POOL, to_pool.SchedulingContinued),
 }
@@ -459,6 +446,11 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentDisableRequested: Largest(
         _CROWDED, lambda: to_agent.AgentDisableRequested(drain=False)
     ),
+    to_agent.AgentExcluded: Largest(
+        _CROWDED,
+        lambda: to_agent.AgentExcluded(text(EXCLUSION_CHARACTERS_MAX), NOW_MS + 1),
+    ),
+    to_agent.ExclusionEnded: Largest(_CROWDED, to_agent.ExclusionEnded),
     to_agent.TunnelOpened: Largest(_AGENT, lambda: to_agent.TunnelOpened("t" * 64, TRIAL_ID, 1)),
     to_agent.TunnelClosed: Largest(_CROWDED, lambda: to_agent.TunnelClosed("t" * 64)),
 }

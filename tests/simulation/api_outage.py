@@ -9,8 +9,9 @@ from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_instances
 from simulator.faults.fault_rates import NO_FAULTS
 from simulator.machines.cloud import offerings
+from simulator.seeded.pool_sampler import RULES
 from simulator.seeded.searches import parallel_random_search
-from simulator.seeded.simulated_cluster import RULES, TICK_MS, ClusterSize, SimulatedCluster
+from simulator.seeded.simulated_cluster import TICK_MS, ClusterSize, SimulatedCluster
 
 MINUTE_MS = 60_000
 POOL = "pool-0"

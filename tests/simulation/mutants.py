@@ -12,7 +12,7 @@ import pytest
 
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.agents import desired_state as desired
-from control_plane.agents import service
+from control_plane.agents import sync_acceptance
 from control_plane.engine import due_rows, fold_steps, mailbox, redrive
 from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import AllocationRequest, Placement
@@ -293,7 +293,7 @@ MUTANTS = (
         size=MANY,
         first_seed=5,
     ),
-    Mutant("no fence of leases", patch_attribute(service, "renew_lease", nothing), LOST),
+    Mutant("no fence of leases", patch_attribute(sync_acceptance, "renew_lease", nothing), LOST),
     Mutant(
         "no fence of slots",
         patch_attribute(desired, "_is_crowded", nothing),

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from control_plane.actors.records import Status
 from simulator.__main__ import main
 from simulator.faults.fault_rates import (
     FAULT_NAMES,
@@ -88,6 +89,47 @@ def test_log_policies_exclude_agents_and_cancel_retries(tmp_path: Path) -> None:
     trials = cluster.checker.actor_states("trial")
     assert any(trial.excluded_agents for trial in trials)
     assert any(trial.retries_canceled for trial in trials)
+
+
+@pytest.mark.nightly
+def test_gang_on_a_bad_network_moves_without_a_restart(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, bad_networks_hourly=8.0)
+    cluster = SimulatedCluster(6, rates, ClusterSize(), tmp_path)
+    excluded: list[str] = []
+    cluster.checker.on_mail = _observe_exclusions(cluster, excluded)
+    cluster.run()
+    # The seed has a gang on a bad network. `run` checks that the exclusions have ended.
+    assert excluded
+    experiments = cluster.checker.actor_states("experiment")
+    assert all(state.status is Status.COMPLETED for state in experiments)
+
+
+def _observe_exclusions(cluster: SimulatedCluster, excluded: list[str]) -> Callable[[str], None]:
+    """Return the handler of mail, which adds the agents that get mail while a trial moves."""
+    handle = cluster.checker.on_mail
+
+    def observe(address: str) -> None:
+        trials = cluster.checker.actor_states("trial")
+        if address.startswith("agent#") and any(trial.check_moves for trial in trials):
+            excluded.append(address)
+        handle(address)
+
+    return observe
+
+
+@pytest.mark.nightly
+def test_hanging_runs_are_found_and_end(tmp_path: Path) -> None:
+    cluster = SimulatedCluster(3, replace(NO_FAULTS, hangs=1.0), ClusterSize(), tmp_path)
+    cluster.run()
+    trials = cluster.checker.actor_states("trial")
+    restarting = [trial for trial in trials if trial.settings.restarts_hangs]
+    others = [trial for trial in trials if not trial.settings.restarts_hangs]
+    assert restarting
+    assert others
+    # The only hang of a trial uses up a restart if the settings restart hanging runs.
+    assert all(trial.restarts >= 1 for trial in restarting)
+    # A user cancels an experiment in this seed.
+    assert {trial.status for trial in trials} == {Status.COMPLETED, Status.CANCELED}
 
 
 def test_broken_devices_move_trials_without_restarts(tmp_path: Path) -> None:

@@ -7,6 +7,12 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.agent.exclusions import (
+    REASON_CHARACTERS_MAX,
+    Exclusion,
+    add_exclusion,
+    present_exclusions,
+)
 from control_plane.actors.agent.machine_faults import MachineFault, restrict, update_faults
 from control_plane.actors.messages.agent import (
     LOOPBACK,
@@ -14,10 +20,12 @@ from control_plane.actors.messages.agent import (
     AgentDisableRequested,
     AgentEnableRequested,
     AgentEnrolled,
+    AgentExcluded,
     AgentForgotten,
     AgentMessage,
     AllocationPlaced,
     AllocationRemoved,
+    ExclusionEnded,
     FaultsReported,
     TunnelClosed,
     TunnelOpened,
@@ -109,11 +117,16 @@ class AgentState:
     """The present faults of the machine, as the agent reported them. A new session of the same
     version keeps the faults until its first report.
     """
+    exclusions: tuple[Exclusion, ...] = ()
+    """The exclusions of the machine from the pool. New sessions and losses do not change them."""
 
     @property
     def effective_availability(self) -> Availability:
-        """Return the availability for the scheduler: users' settings without faulty slots."""
-        return restrict(self.availability, self.faults)
+        """Return the availability for the scheduler: users' settings without faulty slots.
+
+        An excluded machine takes no work.
+        """
+        return restrict(self.availability, self.faults, self.exclusions)
 
 
 def step(
@@ -144,7 +157,13 @@ def step(
         case AgentForgotten(epoch):
             _forget_session(state, epoch, context)
             return state
-        case AgentEnableRequested() | AgentDisableRequested() | FaultsReported():
+        case (
+            AgentEnableRequested()
+            | AgentDisableRequested()
+            | FaultsReported()
+            | AgentExcluded()
+            | ExclusionEnded()
+        ):
             return _apply_availability(state, message, context)
         case TunnelOpened() | TunnelClosed():
             return _apply_tunnel(state, message, context)
@@ -174,8 +193,10 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
     is_same_version = state is not None and state.version == message.version
     faults = state.faults if state is not None and is_same_version else ()
     context.reply = epoch
+    exclusions = () if state is None else present_exclusions(state.exclusions, context.now_ms)
     slots = tuple(slot[0] for slot in message.slots)
-    joined = AgentJoined(message.agent, epoch, slots, restrict(availability, faults), message.label)
+    open_slots = restrict(availability, faults, exclusions)
+    joined = AgentJoined(message.agent, epoch, slots, open_slots, message.label)
     context.send(addresses.pool(message.pool), joined)
     context.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, context)
@@ -197,6 +218,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         ends_ms=None if state is None else state.ends_ms,
         runtime=message.runtime,
         faults=faults,
+        exclusions=exclusions,
     )
 
 
@@ -232,12 +254,18 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
 
 def _apply_availability(
     state: AgentState,
-    message: AgentEnableRequested | AgentDisableRequested | FaultsReported,
+    message: AgentEnableRequested
+    | AgentDisableRequested
+    | FaultsReported
+    | AgentExcluded
+    | ExclusionEnded,
     context: StepContext,
 ) -> AgentState:
-    """Apply a user's setting or a report of faults. Raises as `_apply_command`."""
+    """Apply a user's setting, a report of faults, or an exclusion. Raises as `_apply_command`."""
     if isinstance(message, FaultsReported):
         return _apply_faults(state, message, context)
+    if isinstance(message, AgentExcluded | ExclusionEnded):
+        return _apply_exclusion(state, message, context)
     return _apply_command(state, message, context)
 
 
@@ -247,7 +275,7 @@ def _apply_command(
     """Enable or disable the agent, or a single slot. The reply is the agent's id.
 
     If the availability changes, the pool gets an AgentAvailabilityChanged, unless the agent is
-    lost. `ends_ms` is updated in any case.
+    lost. `ends_ms` is updated in any case. Enabling the whole agent ends all exclusions.
 
     Raises:
         CommandRefused: not_found, if the agent does not have the slot.
@@ -262,6 +290,11 @@ def _apply_command(
         raise CommandRefused("not_found", text)
     after = _changed_availability(state.availability, message)
     state = evolve(state, ends_ms=_changed_end(state, message))
+    if isinstance(message, AgentEnableRequested) and message.slot is None and state.exclusions:
+        context.add_reason("the exclusions of the machine are over")
+        return _change_availability(
+            state, evolve(state, availability=after, exclusions=()), context
+        )
     if after == state.availability:
         return state
     if state.lost and isinstance(message, AgentDisableRequested):
@@ -290,6 +323,28 @@ def _apply_faults(state: AgentState, message: FaultsReported, context: StepConte
             place = "the machine" if fault.slot is None else f"slot {fault.slot}"
             context.add_reason(f"{place} is {word}: {fault.reason}")
     return _change_availability(state, evolve(state, faults=faults), context)
+
+
+def _apply_exclusion(
+    state: AgentState, message: AgentExcluded | ExclusionEnded, context: StepContext
+) -> AgentState:
+    """Add an exclusion and set the timer of the end, or remove the exclusions that have ended.
+
+    If the availability for the scheduler changes, the pool gets an AgentAvailabilityChanged. An
+    exclusion whose end has passed is not added.
+    """
+    exclusions = present_exclusions(state.exclusions, context.now_ms)
+    if isinstance(message, AgentExcluded) and message.until_ms > context.now_ms:
+        reason = message.reason[:REASON_CHARACTERS_MAX]
+        added = Exclusion(reason, context.now_ms, message.until_ms)
+        exclusions = add_exclusion(exclusions, added)
+        context.set_timer(message.until_ms, ExclusionEnded())
+        context.add_reason(f"the machine takes no work: {reason}")
+    if exclusions == state.exclusions:
+        return state
+    if state.exclusions and not exclusions:
+        context.add_reason("the machine is no longer excluded")
+    return _change_availability(state, evolve(state, exclusions=exclusions), context)
 
 
 def _change_availability(before: AgentState, after: AgentState, context: StepContext) -> AgentState:

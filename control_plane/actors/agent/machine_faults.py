@@ -7,6 +7,7 @@ no longer reports the fault. Users' settings of the agent are separate, and stay
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from control_plane.actors.agent.exclusions import Exclusion
 from control_plane.actors.records import Availability
 
 FAULTS_MAX = 16
@@ -43,14 +44,18 @@ def update_faults(
     )
 
 
-def restrict(availability: Availability, faults: Sequence[MachineFault]) -> Availability:
+def restrict(
+    availability: Availability,
+    faults: Sequence[MachineFault],
+    exclusions: Sequence[Exclusion] = (),
+) -> Availability:
     """Return the availability without faulty slots.
 
-    With a fault of the whole machine, the agent is disabled, and allocations may finish. An
-    allocation on a faulty slot is asked to stop. A user's setting is never loosened.
+    With a fault of the whole machine or an exclusion, the agent is disabled, and allocations may
+    finish. An allocation on a faulty slot is asked to stop. A user's setting is never loosened.
     """
     slots = {fault.slot for fault in faults if fault.slot is not None}
     restricted = replace(availability, disabled=tuple(sorted({*availability.disabled, *slots})))
-    if availability.enabled and any(fault.slot is None for fault in faults):
+    if availability.enabled and (exclusions or any(fault.slot is None for fault in faults)):
         return replace(restricted, enabled=False, draining=True)
     return restricted

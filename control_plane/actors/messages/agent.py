@@ -111,6 +111,21 @@ class FaultsReported:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentExcluded:
+    """The pool excluded the agent's machine from new work for a while."""
+
+    reason: str
+    """The reason, for users."""
+    until_ms: int
+    """The end of the exclusion, in epoch ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusionEnded:
+    """Timer: an exclusion of the agent's machine is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class TunnelOpened:
     """Command: a user opened a tunnel to an allocation of the agent.
 
@@ -144,6 +159,8 @@ AgentMessage = (
     | AgentEnableRequested
     | AgentDisableRequested
     | FaultsReported
+    | AgentExcluded
+    | ExclusionEnded
     | TunnelOpened
     | TunnelClosed
 )

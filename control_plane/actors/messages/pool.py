@@ -12,6 +12,30 @@ from control_plane.scheduling.model import (
 
 
 @dataclass(frozen=True, slots=True)
+class LogExclusionRules:
+    """The exclusion of machines from the pool by log policies with `exclude_node`."""
+
+    duration_ms: int
+    """The length of an exclusion, in ms."""
+    policies: tuple[str, ...] = ()
+    """The names of the policies that exclude from the pool. Empty: all policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangCheckRules:
+    """The check of a gang's machines before the trial starts."""
+
+    enabled: bool = True
+    """Whether gangs are checked."""
+    min_bandwidth: float | None = None
+    """The smallest bandwidth of a good check, in MB/s. None: a share of the usual bandwidth."""
+    timeout_ms: int = 60_000
+    """The longest duration of an all-reduce, in ms."""
+    exclusion_ms: int = 3_600_000
+    """The length of an exclusion of a bad machine, in ms."""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolSettings:
     """The settings of a pool, stored in the part `settings` of the pool."""
 
@@ -38,6 +62,12 @@ class PoolSettings:
     """Whether jobs that neither request nor hold slots are stored apart from the others. Set by
     releases after 0.1.0.
     """
+    log_exclusion: LogExclusionRules | None = None
+    """The exclusion of machines by log policies. None: log policies exclude no machine from the
+    pool.
+    """
+    gang_check: GangCheckRules = field(default_factory=GangCheckRules)
+    """The check of gangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +194,32 @@ class SupplyChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class ExclusionRequested:
+    """A trial has the evidence for a bad machine. The pool's settings decide about an exclusion."""
+
+    agent: str
+    """The id of the machine's agent."""
+    reason: str
+    """The evidence, for users."""
+    policy: str = ""
+    """The name of the log policy that matched. "": the policy has no name, or a check failed."""
+    by_check: bool = False
+    """Whether a check of a gang found the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangChecked:
+    """The machines of a gang have passed the check."""
+
+    agents: tuple[str, ...]
+    """The ids of the agents."""
+    device: str
+    """The kind of devices that were compared, for example `cpu`."""
+    bandwidth: float
+    """The bandwidth of the all-reduce, in MB/s."""
+
+
+@dataclass(frozen=True, slots=True)
 class PatienceEnded:
     """Timer: the job may have waited long enough to leave this pool."""
 
@@ -195,4 +251,6 @@ PoolMessage = (
     | SupplyChecked
     | PatienceEnded
     | SchedulingContinued
+    | ExclusionRequested
+    | GangChecked
 )

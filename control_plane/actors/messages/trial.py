@@ -6,6 +6,7 @@ from typing import Final
 
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_expiry import DataExpired
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
@@ -475,6 +476,7 @@ AllocationMessage = (
     | HangReported
     | StacksReported
     | HangTimeOver
+    | GangCheckReported
 )
 TrialMessage = (
     TrialCreated

@@ -15,6 +15,8 @@ from control_plane.actors.messages.pool import (
     AgentJoined,
     AgentLost,
     BudgetChecked,
+    ExclusionRequested,
+    GangChecked,
     JobChanged,
     PatienceEnded,
     PoolConfigured,
@@ -30,6 +32,7 @@ from control_plane.actors.messages.pool import (
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.events import raise_budget_event
+from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks, apply_evidence
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
 from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
@@ -85,7 +88,13 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
             return apply_agent_message(state, message, context)
         case SchedulingContinued() | PatienceEnded():
             return _apply_timer(state, message, context)
-        case StaleAllocationsFound() | BudgetChecked() | SupplyChecked():
+        case (
+            StaleAllocationsFound()
+            | BudgetChecked()
+            | SupplyChecked()
+            | ExclusionRequested()
+            | GangChecked()
+        ):
             return _apply_check(state, message, context)
         case _:
             assert_never(message)
@@ -140,10 +149,14 @@ def _configure_pool(
 
 def _apply_check(
     state: PoolState,
-    message: StaleAllocationsFound | BudgetChecked | SupplyChecked,
+    message: StaleAllocationsFound
+    | BudgetChecked
+    | SupplyChecked
+    | ExclusionRequested
+    | GangChecked,
     context: StepContext,
 ) -> PoolState:
-    """Apply the result of an audit, or of a check of the budget or the supply.
+    """Apply the result of an audit, or of a check of the budget, the supply or machines.
 
     Stale allocations are released. A changed use of the budget is written into the part `settings`,
     and webhooks announce the change.
@@ -151,6 +164,8 @@ def _apply_check(
     """
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
+    if isinstance(message, ExclusionRequested | GangChecked):
+        return apply_evidence(state, message, context)
     if isinstance(message, SupplyChecked):
         return evolve(
             state,
@@ -220,6 +235,8 @@ def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
         )
     context.write_row(POOLS, state.name, None)
     context.write_part("settings", None)
+    if context.part(GANG_CHECKS, GangChecks) is not None:
+        context.write_part(GANG_CHECKS, None)
     return PoolState(state.name, removed=True)
 
 

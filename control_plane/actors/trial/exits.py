@@ -12,6 +12,7 @@ from control_plane.actors.step import StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import kill, refuses_hparams
 from control_plane.actors.trial.damage import can_excuse_failure
+from control_plane.actors.trial.gang_checks import reconcile_after_failed_check
 from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
@@ -109,6 +110,7 @@ def _after_end(
     - Refused hyperparameters, an announced stop and the exit reason `completed` end the trial in
       COMPLETED.
     - A hanging run that was killed counts as a failure.
+    - A run whose machines failed the check starts again on other machines, without a restart.
     - An idle run that its agent has ended cancels the trial.
     - Losses, yields, failed starts and exits on request let the trial start again without a
       restart. Too many such ends without progress end it in ERROR.
@@ -187,8 +189,11 @@ def _after_stop(
     """Release the slots of an allocation that was asked to stop, roll back to the latest
     checkpoint, and reconcile.
 
-    The text of the exit becomes the trial's message, unless the node was lost or killed.
+    The text of the exit becomes the trial's message, unless the node was lost or killed. After a
+    failed check of the machines, the trial requests slots after a delay.
     """
+    if allocation.has_failed_check and not is_ended_from_outside(state):
+        return reconcile_after_failed_check(state, allocation, context)
     if message.message and message.reason not in ("lost", "killed"):
         state = evolve(state, message=message.message)
     return release_and_reconcile(state, allocation, context)

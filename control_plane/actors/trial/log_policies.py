@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import TrialLogMatched, TrialSignaled
+from control_plane.actors.messages.pool import ExclusionRequested
 from control_plane.actors.messages.trial_logs import CANCEL_RETRIES, EXCLUDE_NODE, LogPolicyMatched
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import Allocation, LogMatch, TrialState
@@ -28,7 +29,7 @@ def record_match(
     - The signal becomes the trial's signal, and the experiment gets a TrialSignaled.
     - `cancel_retries` lets the next failure end the trial. Only the first line counts.
     - `exclude_node` excludes the agent of the line from later runs. Above EXCLUDED_MAX agents, the
-      oldest exclusions end.
+      oldest exclusions end. The pool gets an ExclusionRequested, and decides by its settings.
     """
     places = allocation.places
     agent = places[message.node_rank].agent if message.node_rank < len(places) else ""
@@ -60,6 +61,9 @@ def record_match(
         context.add_reason(f"later runs do not start on agent {agent}")
         excluded = (*state.excluded_agents, agent)[-EXCLUDED_MAX:]
         state = evolve(state, excluded_agents=excluded)
+        reason = f"trial {state.trial_id}: {match_text(match)}"
+        requested = ExclusionRequested(agent, reason, message.name)
+        context.send(addresses.pool(allocation.pool), requested)
     return state
 
 

@@ -106,6 +106,10 @@ class Allocation:
     """The latest hang of the run (hangs.py). None: the run has never hung."""
     has_hung: bool = False
     """Whether the run was killed because it hung."""
+    check_text: str = ""
+    """The result of the check of the machines (gang_checks.py), for users. "": no check."""
+    has_failed_check: bool = False
+    """Whether the run was killed because the check of the machines failed."""
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -370,6 +374,8 @@ class TrialState:
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
     deletions: ExpiredData | None = None
     """The deletions of expired logs and metrics (expiry.py). None: nothing was deleted."""
+    check_moves: int = 0
+    """The number of consecutive runs that ended because the check of the machines failed."""
 
     @property
     def expired_data(self) -> ExpiredData:

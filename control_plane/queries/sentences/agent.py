@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from control_plane.actors.messages import agent as to_agent
 from control_plane.queries.sentences.context import Sentence, SentenceContext
-from control_plane.queries.sentences.phrases import count_text, slots_text
+from control_plane.queries.sentences.phrases import count_text, last_line, slots_text
 
 
 def _disable_sentence(message: to_agent.AgentDisableRequested, context: SentenceContext) -> str:
@@ -44,6 +44,10 @@ OF_AGENTS: Mapping[type, Sentence] = {
     to_agent.AgentEnableRequested: _enable_sentence,
     to_agent.AgentDisableRequested: _disable_sentence,
     to_agent.FaultsReported: _faults_sentence,
+    to_agent.AgentExcluded: lambda m, context: (
+        f"{context.name} takes no work of its pool for a while: {last_line(m.reason)}"
+    ),
+    to_agent.ExclusionEnded: lambda _, context: f"an exclusion of {context.name} has ended",
     to_agent.TunnelOpened: lambda m, context: (
         f"a tunnel to allocation {m.trial_id}.{m.epoch} was opened{context.user}"
     ),

@@ -53,5 +53,12 @@ OF_POOLS: Mapping[type, Sentence] = {
     to_pool.PatienceEnded: lambda m, context: (
         f"the job of experiment {m.group} has waited as long as its pool_patience allows"
     ),
+    to_pool.ExclusionRequested: lambda m, context: (
+        f"evidence against the machine of agent {m.agent}: {last_line(m.reason)}"
+    ),
+    to_pool.GangChecked: lambda m, context: (
+        f"{count_text(len(m.agents), 'machine')} passed the check of a gang with"
+        f" {m.bandwidth:.0f} MB/s"
+    ),
     to_pool.SchedulingContinued: lambda _, context: "the scheduling continues",
 }

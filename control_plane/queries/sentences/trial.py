@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_expiry import DataExpired
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.records import Place
@@ -123,6 +124,14 @@ def _places_text(places: tuple[Place, ...]) -> str:
     return " and ".join(texts)
 
 
+def _check_sentence(message: GangCheckReported, context: SentenceContext) -> str:
+    """Return whether the machines of an allocation passed the check, and otherwise the fault."""
+    machines = f"the machines of {context.allocation(message.epoch)}"
+    if message.bad_nodes or message.bad_links:
+        return f"{machines} failed the check: {last_line(message.text)}"
+    return f"{machines} passed the check with {message.bandwidth:.0f} MB/s"
+
+
 OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _creation_sentence,
     to_trial.TrialContinued: _trial_continuation_sentence,
@@ -153,6 +162,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     HangTimeOver: lambda m, context: (
         f"the time for stacks of {context.allocation(m.epoch)} is over"
     ),
+    GangCheckReported: _check_sentence,
     to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (
         f"checkpoints marked for deletion: {uuids_text(m.uuids)}"

@@ -50,6 +50,7 @@ def main() -> int:
         offer_clean_exit()
         if notice := offer_determined(directory.spec.config):
             print(f"[detcloud] {notice}", flush=True)
+        _check_machines(directory)
         _await_debugger(directory)
         code = find_launcher(directory.spec.entrypoint).run(directory.spec.entrypoint)
         # The agent adds a message from the log after a nonzero exit code.
@@ -67,6 +68,18 @@ def main() -> int:
     if not report.has_exit():
         _write_exit(directory, reason, message)
     return code
+
+
+def _check_machines(directory: TrialDirectory) -> None:
+    """Check the machines of a gang, if the cluster wants a check.
+
+    Raises DetcloudError if the result cannot be reported.
+    """
+    if directory.spec.gang_check:
+        # Imported here, because only gangs are checked (docs/benchmarks.md, `starts`).
+        from detcloud.launch.gang_check import check_machines
+
+        check_machines(directory)
 
 
 def _await_debugger(directory: TrialDirectory) -> None:

@@ -117,6 +117,8 @@ class TrialSpec:
     replaces_run: bool = False
     # The settings of the snapshots of a notebook's or shell's folder. None: no snapshots.
     snapshots: dict[str, Any] | None = None
+    # The settings of the check of the machines before the training. None: no check.
+    gang_check: dict[str, Any] | None = None
 
     @property
     def is_debugged(self) -> bool:

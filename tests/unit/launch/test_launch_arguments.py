@@ -123,7 +123,7 @@ ELASTIC += ["--rdzv_endpoint", "10.0.0.1:20500", "--rdzv_id", "4.1"]
 def test_restartable_workers_use_the_elastic_rendezvous(
     overrides: str, before: list[str], after: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "/work/allocations/4.1")
+    monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "/srv/detcloud/allocations/4.1")
     gang = Gang.from_environment(TWO_NODES)
     assert rendezvous_arguments(gang, overrides.split()) == (before, after)
     assert bool(rendezvous_variables(overrides.split())) is (before == ELASTIC)

@@ -7,18 +7,27 @@ from argparse import ArgumentParser, Namespace
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
-from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
+from detcloud.cli.rendering.table import (
+    Column,
+    Item,
+    cell_text,
+    field_column,
+    time_column,
+    time_text,
+)
 from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
-    """Return `enabled`, `closed`, `draining` or `disabled` for an agent or a slot. `closed` is an
-    enabled agent or slot with a fault of the machine. `draining` is a disabled agent with trials
-    that may finish.
+    """Return `enabled`, `closed`, `excluded`, `draining` or `disabled` for an agent or a slot.
 
-    A missing field `enabled` counts as True, and a missing `draining` as False.
+    `closed` is an enabled agent or slot with a fault of the machine. `excluded` is an enabled agent
+    that takes no work for a while. `draining` is a disabled agent with trials that may finish. A
+    missing field `enabled` counts as True, and a missing `draining` as False.
     """
     if agent.get("enabled", True):
+        if agent.get("exclusions"):
+            return "excluded"
         is_closed = any(fault["slot"] == agent.get("slot_id") for fault in agent.get("faults", ()))
         return "closed" if is_closed else "enabled"
     return "draining" if agent.get("draining") else "disabled"
@@ -69,8 +78,18 @@ def _faults_text(agent: Item) -> str | None:
     return "; ".join(texts) or None
 
 
-# The column that only the description of an agent with a fault has.
+def _exclusions_text(agent: Item) -> str | None:
+    """Return the reasons and ends of an agent's exclusions. None without an exclusion."""
+    texts = [
+        f"until {time_text(known['until_ms'])}: {known['reason']}"
+        for known in agent.get("exclusions") or ()
+    ]
+    return "; ".join(texts) or None
+
+
+# The columns that only the description of an agent with a fault or an exclusion has.
 FAULT_COLUMN = Column("Fault", _faults_text)
+EXCLUSION_COLUMN = Column("Excluded", _exclusions_text)
 
 
 def list_agents(arguments: Namespace) -> int:
@@ -108,7 +127,11 @@ def describe_agent(arguments: Namespace) -> int:
             available, or the request failed.
     """
     agent = connect(arguments).agent(arguments.agent_id)
-    columns = (*COLUMNS, FAULT_COLUMN) if agent.data.get("faults") else COLUMNS
+    columns = (
+        *COLUMNS,
+        *((FAULT_COLUMN,) if agent.data.get("faults") else ()),
+        *((EXCLUSION_COLUMN,) if agent.data.get("exclusions") else ()),
+    )
     print_record(columns, agent.data, arguments)
     if arguments.form == "text":
         print()

@@ -8,10 +8,10 @@ from detcloud.agent.allocation.failure_fingerprint import failure_fingerprint
 
 TRACEBACK = """\
 Traceback (most recent call last):
-  File "/work/allocations/7.1/code/train.py", line 12, in <module>
+  File "/srv/detcloud/allocations/7.1/code/train.py", line 12, in <module>
     main()
     ~~~~^^
-  File "/work/allocations/7.1/code/train.py", line 8, in main
+  File "/srv/detcloud/allocations/7.1/code/train.py", line 8, in main
     loss(batch)
 ValueError: expected 10 classes, got 12 at 0x7f3a2b
 """
@@ -27,7 +27,7 @@ def test_fingerprint_is_a_short_digest() -> None:
     ("old", "new"),
     [
         ("allocations/7.1", "allocations/7.2"),
-        ("/work/allocations/7.1/code/", "/other/place/"),
+        ("/srv/detcloud/allocations/7.1/code/", "/other/place/"),
         ("0x7f3a2b", "0x99"),
         ("got 12", "got 344"),
         ("    loss(batch)\n", "    loss(batch)  # changed\n"),

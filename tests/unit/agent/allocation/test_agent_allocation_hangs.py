@@ -25,8 +25,8 @@ STACKS = """\
 [rank=1]
 [rank=0]   File "/usr/lib/torch/distributed_c10d.py", line 2501 in all_reduce
 [rank=1] Current thread 0x00007f03 (most recent call first):
-[rank=0]   File "/work/allocations/4.1/code/train.py", line 30 in main
-[rank=1]   File "/work/allocations/4.1/code/loader.py", line 12 in fetch
+[rank=0]   File "/srv/detcloud/allocations/4.1/code/train.py", line 30 in main
+[rank=1]   File "/srv/detcloud/allocations/4.1/code/loader.py", line 12 in fetch
 [rank=0] later output
 """
 

@@ -39,7 +39,7 @@ export function AgentList({ pool, mark }: { pool: string; mark: string }) {
 const COLUMNS: Column<Agent>[] = [
   { key: "name", title: "Agent", show: ({ name, id }) => <span title={id}>{name}</span>, value: ({ name }) => name },
   { key: "pool", title: "Pool", show: (agent) => <a href={href("pools", agent.resource_pool)}>{agent.resource_pool}</a>, value: (agent) => agent.resource_pool },
-  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}<Faults faults={agent.faults} /></> },
+  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}<Faults faults={agent.faults} /><Exclusions exclusions={agent.exclusions} /></> },
   { key: "slots", title: "Slots", show: ({ slots }) => <Slots slots={slots} /> },
   { key: "type", title: "Devices", show: ({ slots }) => [...new Set(slots.map(({ name, type }) => name || type))].join(", ") || "–" },
   { key: "version", title: "Version", show: ({ version }) => version },
@@ -55,6 +55,13 @@ function Faults({ faults }: { faults: Agent["faults"] }) {
   return <span title={faults.map(({ reason }) => reason).join("\n")}>{text}</span>;
 }
 
+/** Show that the agent takes no work for a while, with the reasons and ends as a tooltip. */
+function Exclusions({ exclusions }: { exclusions: Agent["exclusions"] }) {
+  if (exclusions.length === 0) return null;
+  const end = Math.max(...exclusions.map(({ until_ms }) => until_ms));
+  return <span title={exclusions.map(({ reason }) => reason).join("\n")}> excluded until <Moment ms={end} /></span>;
+}
+
 function actionsColumn(
   enable: (agent: Agent) => Promise<void>,
   disable: (agent: Agent, drain: boolean) => Promise<void>,
@@ -65,6 +72,7 @@ function actionsColumn(
     show: (agent) => agent.state === "LOST" ? "–" : agent.enabled ? (
       <>
         <Action label="Drain" run={() => disable(agent, true)} />{" "}
+        {agent.exclusions.length > 0 && <><Action label="End exclusion" run={() => enable(agent)} />{" "}</>}
         <Action label="Disable" question={`Stop all trials on ${agent.name}? They have 15 s to save a checkpoint.`} run={() => disable(agent, false)} />
       </>
     ) : <Action label="Enable" run={() => enable(agent)} />,
