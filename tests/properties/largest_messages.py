@@ -477,6 +477,7 @@ COMMANDS = frozenset(
         to_experiment.ArchiveRequested,
         to_experiment.UnarchiveRequested,
         to_experiment.DeleteRequested,
+        ExpiryRequested,
         to_experiment.ContinueRequested,
         to_experiment.OperationsPosted,
         PoolConfigured,

@@ -157,12 +157,12 @@ def test_malformed_metrics_are_left_out(cluster: Cluster, agent: Agent) -> None:
 def test_log_is_read_in_parts_up_to_the_end(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "one\n")
     log = cluster.get("/trials/1/logs").json
-    assert log == {"text": "one\n", "next": 4, "complete": False}
+    assert log == {"text": "one\n", "next": 4, "complete": False, "deleted_ms": None}
     agent.log("1.1", 4, "tvö\n")
     agent.finish("1.1")
     # "ö" has two bytes: 4 + 5 = 9.
     log = cluster.get("/trials/1/logs?after=4").json
-    assert log == {"text": "tvö\n", "next": 9, "complete": True}
+    assert log == {"text": "tvö\n", "next": 9, "complete": True, "deleted_ms": None}
     assert cluster.get("/trials/1/logs?tail_bytes=3").json["text"] == "ö\n"
     # With a byte less, the range would start inside the character.
     assert cluster.get("/trials/1/logs?tail_bytes=2").json["text"] == "\n"
