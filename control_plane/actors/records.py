@@ -140,6 +140,14 @@ class TrialSettings:
     """The trace that the runs continue. None: the submission had no trace context."""
     restarts_hangs: bool = False
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
+    trial_duration_ms: int | None = None
+    """The time in ms that a trial of an experiment may hold slots, over all runs
+    (trial/time_limit.py). None: no limit.
+    """
+    restart_window_ms: int | None = None
+    """The time in ms for which a failure counts against `max_restarts` (trial/restart_window.py).
+    None: failures count for ever.
+    """
 
 
 @dataclass(frozen=True, slots=True)

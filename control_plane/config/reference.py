@@ -270,8 +270,9 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ),
     (
         "Experiment limits",
-        "`experiment_limits`: the defaults and the longest values of `idle_timeout` and "
-        "`max_duration` of [experiments](manage.md#stop-continue-end). Running experiments keep "
+        "`experiment_limits`: the defaults and the longest values of `idle_timeout`, "
+        "`max_duration` and `max_trial_duration` of "
+        "[experiments](manage.md#stop-continue-end). Running experiments keep "
         "their limits when the values change.",
         ExperimentLimitRules,
     ),

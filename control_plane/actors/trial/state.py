@@ -101,7 +101,7 @@ class Allocation:
     notice_outcome: str = ""
     """The gang's reaction to an interruption notice, one of NOTICE_OUTCOMES, or ""."""
     has_come_to_limit: bool = False
-    """Whether the run was killed at `max_duration`."""
+    """Whether the run was killed at `max_duration`, or asked to stop at `max_trial_duration`."""
     hang: Hang | None = None
     """The latest hang of the run (hangs.py). None: the run has never hung."""
     has_hung: bool = False
@@ -351,6 +351,14 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
+    used_ms: int = 0
+    """The time in ms that ended allocations have held slots since the trial was created or
+    continued. Counted only with a limit (time_limit.py).
+    """
+    failure_times: tuple[int, ...] = ()
+    """The times of the latest failures of the training code, in epoch ms. Stored only with a
+    restart window (restart_window.py).
+    """
 
     @property
     def has_reached_length(self) -> bool:
