@@ -11,13 +11,14 @@ from control_plane.actors.messages.pool import PoolSettings
 from control_plane.config.eras import LENGTH_ERA
 from control_plane.config.merge import merge_trees
 from control_plane.config.pools import ClusterConfig, ResourcePool, Scheduler
+from control_plane.config.quiet_hours import quiet_rules
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import REVEAL
 from control_plane.scheduling.model import SchedulerRules
 
 
 def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings) -> PoolSettings:
-    """Return the settings of a pool for the pool actor.
+    """Return the settings of a pool for the pool actor. Periods of quiet hours stay as in `now`.
 
     Args:
         pool: the pool's configuration.
@@ -36,6 +37,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         description=pool.description,
         budget_micros=None if pool.budget is None else to_micros(pool.budget),
         stores_idle_jobs_apart=True,
+        quiet_hours=quiet_rules(pool.quiet_hours),
     )
 
 

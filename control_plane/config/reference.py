@@ -31,6 +31,7 @@ from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.quiet_hours import QuietHoursRule
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
@@ -255,6 +256,11 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`scheduler` of a pool or of the resource manager. A pool's scheduler replaces the "
         "resource manager's scheduler as a whole.",
         pools.Scheduler,
+    ),
+    (
+        "Quiet hours",
+        "The items of `quiet_hours` of a pool. See [quiet hours](scheduling.md#quiet-hours).",
+        QuietHoursRule,
     ),
     (
         "Task container defaults",

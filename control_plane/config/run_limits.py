@@ -1,9 +1,9 @@
 """The limits of experiments, commands, notebooks and shells: `max_duration` and `idle_timeout`.
 
-Experiments also have `max_trial_duration`, the limit of each trial. A run is a command, notebook or shell. The limits are at the top of a configuration. Experiments
-store their limits in their configuration, and runs in the settings of their trial. The cluster's
-configuration has defaults and the longest allowed values: `run_limits` for runs, and
-`experiment_limits` for experiments.
+Experiments also have `max_trial_duration`, the limit of each trial. A run is a command, notebook or
+shell. The limits are at the top of a configuration. Experiments store their limits in their
+configuration, and runs in the settings of their trial. The cluster's configuration has defaults and
+the longest allowed values: `run_limits` for runs, and `experiment_limits` for experiments.
 """
 
 from __future__ import annotations

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
+from control_plane.actors.messages.pool import PoolSettings
+from control_plane.actors.pool.quiet_hours import quiet_ended_ms
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.fleet.rows import decode_instance, read_instances, read_intents
+from control_plane.scheduling.quiet_hours import period_at
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Put, Row, Write
@@ -323,8 +326,16 @@ class FleetChecker:
         """Yield the slots of each request that has waited for SEEN_MS.
 
         Skip requests of jobs with `max_slots`, which may wait because of the job's own limit. Skip
-        requests that exclude agents, which may wait for a replacement of the instance.
+        requests that exclude agents, which may wait for a replacement of the instance. Yield
+        nothing in quiet hours, and for SEEN_MS after them.
         """
+        settings = self._checker.part(addresses.pool(pool), "settings")
+        now_ms = self._start_ms + self._clock.now_ms
+        if isinstance(settings, PoolSettings) and (
+            period_at(settings.quiet_periods, now_ms)
+            or now_ms - quiet_ended_ms(settings, now_ms) < SEEN_MS
+        ):
+            return
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
         for request in queue.all_requests():
             if request.excluded_agents:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.actors.pool import scheduling
 from control_plane.actors.pool.agent_slots import AgentSlots
+from control_plane.actors.trial import exits, lifecycle
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
 from control_plane.engine import due_rows, fold_steps, mailbox, redrive
@@ -314,6 +316,24 @@ MUTANTS = (
             patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
         ),
         HEAVY,
+    ),
+    Mutant(
+        "no quiet hours",
+        patch_attribute(scheduling, "startable_jobs", lambda jobs, period: jobs),
+        CALM,
+        "in the quiet hours",
+    ),
+    Mutant(
+        "no limit of a trial's time",
+        patch_attribute(lifecycle, "remaining_time_ms", nothing),
+        CALM,
+        "runs beyond its max_trial_duration",
+    ),
+    Mutant(
+        "no failures in the restart window",
+        patch_attribute(exits, "counted_failures", lambda state, now_ms: 0),
+        MATCHING,
+        "restarts after failures",
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
     Mutant(

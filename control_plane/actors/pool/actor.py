@@ -21,6 +21,7 @@ from control_plane.actors.messages.pool import (
     PoolMessage,
     PoolRemoved,
     PoolSettings,
+    QuietHoursChecked,
     SchedulingContinued,
     SlotsReleased,
     SlotsRequested,
@@ -32,6 +33,7 @@ from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.events import raise_budget_event
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
+from control_plane.actors.pool.quiet_hours import apply_quiet_hours
 from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
 from control_plane.actors.pool.state import (
     PoolState,
@@ -85,7 +87,7 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
             return apply_agent_message(state, message, context)
         case SchedulingContinued() | PatienceEnded():
             return _apply_timer(state, message, context)
-        case StaleAllocationsFound() | BudgetChecked() | SupplyChecked():
+        case StaleAllocationsFound() | BudgetChecked() | QuietHoursChecked() | SupplyChecked():
             return _apply_check(state, message, context)
         case _:
             assert_never(message)
@@ -140,17 +142,19 @@ def _configure_pool(
 
 def _apply_check(
     state: PoolState,
-    message: StaleAllocationsFound | BudgetChecked | SupplyChecked,
+    message: StaleAllocationsFound | BudgetChecked | QuietHoursChecked | SupplyChecked,
     context: StepContext,
 ) -> PoolState:
-    """Apply the result of an audit, or of a check of the budget or the supply.
+    """Apply the result of an audit, or of a check of the budget, the quiet hours or the supply.
 
     Stale allocations are released. A changed use of the budget is written into the part `settings`,
-    and webhooks announce the change.
+    and webhooks announce the change. `apply_quiet_hours` applies a check of quiet hours.
     A supply is always recorded, and the fold ends with a pass of the scheduler.
     """
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
+    if isinstance(message, QuietHoursChecked):
+        return apply_quiet_hours(state, message, context)
     if isinstance(message, SupplyChecked):
         return evolve(
             state,

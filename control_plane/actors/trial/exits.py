@@ -206,8 +206,8 @@ def _after_failure(
 
     The trial ends if the failure is permanent, if a log policy has canceled retries, if a failure
     on another machine was alike, or if more than `max_restarts` failures count. With a
-    `restart_window`, only failures within the window count. A failure that a damaged checkpoint excuses is not counted as a restart, unless a log policy has canceled
-    retries.
+    `restart_window`, only failures within the window count. A failure that a damaged checkpoint
+    excuses is not counted as a restart, unless a log policy has canceled retries.
     """
     if not state.retries_canceled and can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)

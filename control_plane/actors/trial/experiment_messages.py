@@ -111,8 +111,8 @@ def continue_trial(state: TrialState, message: TrialContinued, context: StepCont
     """Make an ended trial ACTIVE again in a later run generation, and reconcile.
 
     The trial continues from its latest checkpoint, with restarts, stalls and used time reset to 0.
-    Effects of log policies on retries and agents end. Return the state unchanged if the trial has not ended,
-    or the message's run generation is not later.
+    Effects of log policies on retries and agents end. Return the state unchanged if the trial has
+    not ended, or the message's run generation is not later.
     """
     if not state.status.is_final or message.run_generation <= state.run_generation:
         return state

@@ -98,7 +98,7 @@ def test_continuation_begins_without_failures() -> None:
     actor = trial(max_restarts=1)
     fail(actor)
     fail(actor)
-    assert actor.state.status is Status.ERROR
+    assert actor.state.status.is_final
     actor.deliver(TrialContinued(1, actor.state.settings))
     assert actor.state.failure_times == ()
     fail(actor)

@@ -24,10 +24,10 @@ from detcloud.cli.framework.session import (
 from detcloud.cli.rendering.columns import (
     METRIC_SUMMARY_COLUMNS,
     TRIAL_COLUMNS,
+    TRIAL_COUNTED_FAILURES,
     TRIAL_DAMAGED_METADATA,
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
-    TRIAL_COUNTED_FAILURES,
     TRIAL_END,
     TRIAL_EXCLUDED_AGENTS,
     TRIAL_HANG,
