@@ -47,7 +47,7 @@ def upcoming_periods(rules: Sequence[QuietHours], now_ms: int) -> tuple[QuietPer
 def renewed_periods(
     rules: Sequence[QuietHours], stored: Sequence[QuietPeriod], now_ms: int
 ) -> tuple[QuietPeriod, ...]:
-    """Return the periods to store: `stored` until the first of them has ended, then new periods.
+    """Return `stored` until the first stored period has ended, and then the upcoming periods.
 
     Stored periods from a host with a wrong clock are replaced at once. Raises ZoneUnknown and
     AlwaysQuiet as `upcoming_periods` does.
@@ -122,7 +122,7 @@ def _merge(intervals: Sequence[QuietPeriod]) -> list[QuietPeriod]:
 
 
 def _continues(last: QuietPeriod, period: QuietPeriod) -> bool:
-    """Return whether `period` follows `last` without a gap, with the same rules for work."""
+    """Return whether `period` follows `last` without a gap, with equal rules for work."""
     kinds = [(each.checkpoints, each.urgent_priority) for each in (last, period)]
     return last.until_ms == period.from_ms and kinds[0] == kinds[1]
 
@@ -133,7 +133,7 @@ def _common_priority(priorities: Iterable[int | None]) -> int | None:
 
 
 def _run_length_ms(periods: Sequence[QuietPeriod]) -> int:
-    """Return the length of the first period and of those that follow without a gap, in ms."""
+    """Return the length of the first period, with all periods that follow without a gap, in ms."""
     end_ms = periods[0].until_ms
     for period in periods[1:]:
         if period.from_ms == end_ms:

@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)\Z")
 
 
 def _parse_time(value: object) -> object:
-    """Convert a time of the day such as `22:00` to minutes. `24:00` is the end of the day.
+    """Convert a time of the day, for example `22:00`, to minutes. `24:00` is the end of the day.
 
     YAML reads `22:00` without quotes as a number in base 60, which is the number of minutes.
     """
@@ -37,11 +37,12 @@ def _parse_time(value: object) -> object:
     return minutes
 
 
-def _time_text(minutes: int) -> str:
+def clock_text(minutes: int) -> str:
+    """Return minutes of the day as a time of the day, for example `22:00`."""
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-ClockTime = Annotated[int, BeforeValidator(_parse_time), PlainSerializer(_time_text)]
+ClockTime = Annotated[int, BeforeValidator(_parse_time), PlainSerializer(clock_text)]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 

@@ -31,7 +31,7 @@ from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.provider_types import PROVIDERS
-from control_plane.config.quiet_hours import QuietHoursRule
+from control_plane.config.quiet_hours import QuietHoursRule, clock_text
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
 from control_plane.config.section import Section
@@ -464,6 +464,8 @@ def _default_text(written: FieldSource, name: str, field: FieldInfo) -> str:
         return ""
     if written.annotation.endswith("Duration"):
         return f"`{duration_text(value)}`"
+    if written.annotation == "ClockTime":
+        return f'`"{clock_text(value)}"`'
     return f"`{json.dumps(value)}`"
 
 

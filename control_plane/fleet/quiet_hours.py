@@ -11,7 +11,7 @@ from control_plane.scheduling.quiet_hours import period_at
 
 
 def check_quiet_hours(engine: Engine, pool: str, settings: PoolSettings) -> bool:
-    """Post a QuietHoursChecked to a pool whose quiet hours have begun, ended or changed.
+    """Post a QuietHoursChecked to a pool after the begin, the end or a change of quiet hours.
 
     Return whether the message was posted. A pool without quiet hours gets no message.
 

@@ -36,7 +36,7 @@ class QuietHours:
 
 @dataclass(frozen=True, slots=True)
 class QuietPeriod:
-    """A period in which the same quiet hours apply."""
+    """A period with constant rules for work."""
 
     from_ms: int
     """The begin in epoch ms."""
@@ -80,7 +80,7 @@ def is_held_back(period: QuietPeriod, priority: int) -> bool:
 
 
 def startable_jobs(jobs: Iterable[Job], period: QuietPeriod) -> Iterator[Job]:
-    """Yield the jobs as the scheduler may see them in the period.
+    """Yield the jobs of a scheduling pass in the period.
 
     Jobs that are held back have no requests. They keep their running allocations.
     """
@@ -146,5 +146,5 @@ def quiet_text(pool: str, periods: Sequence[QuietPeriod], now_ms: int) -> str:
 
 
 def moment_text(time_ms: int) -> str:
-    """Return a time as a text in UTC, to the minute, such as `2026-11-30 06:00 UTC`."""
+    """Return a time in UTC, to the minute, for example `2026-11-30 06:00 UTC`."""
     return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M} UTC"

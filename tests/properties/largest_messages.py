@@ -33,10 +33,7 @@ from control_plane.agents.reports import (
 )
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
 from control_plane.config.log_policies import NAME_CHARACTERS_MAX
-from control_plane.config.quiet_hours import RULES_MAX
 from control_plane.engine.engine import Engine
-from control_plane.quiet_times import PERIODS_KEPT
-from control_plane.scheduling.quiet_hours import QuietHours, QuietPeriod
 from control_plane.scheduling.sizes import AGENTS_MAX
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.method import ExitReason, SuggestedPoints, SuggestionFailed
@@ -56,6 +53,7 @@ from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
+from tests.properties.largest_quiet_hours import largest_quiet_hours
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
     single_plan,
@@ -425,13 +423,7 @@ POOL_MESSAGES: Mapping[type, Largest] = {
         POOL, lambda: to_pool.StaleAllocationsFound((_RELEASED,) * STALE_PER_MESSAGE_MAX)
     ),
     to_pool.BudgetChecked: Largest(CROWDED_POOL, lambda: to_pool.BudgetChecked(True)),
-    to_pool.QuietHoursChecked: Largest(
-        CROWDED_POOL,
-        lambda: to_pool.QuietHoursChecked(
-            (QuietHours(tuple(range(7)), 1_439, 1_440, text(64), True, 99),) * RULES_MAX,
-            (QuietPeriod(NOW_MS, NOW_MS + 1, True, 99),) * PERIODS_KEPT,
-        ),
-    ),
+    to_pool.QuietHoursChecked: Largest(CROWDED_POOL, largest_quiet_hours),
     to_pool.SupplyChecked: Largest(
         CROWDED_POOL, lambda: to_pool.SupplyChecked(text(600), NOW_MS + 1)
     ),
