@@ -351,11 +351,11 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
-    used_ms: int = 0
+    used_ms: int = field(default=0, metadata=keep_stored_name("used"))
     """The time in ms that ended allocations have held slots since the trial was created or
     continued. Counted only with a limit (time_limit.py).
     """
-    failure_times: tuple[int, ...] = ()
+    failure_times: tuple[int, ...] = field(default=(), metadata=keep_stored_name("failed"))
     """The times of the latest failures of the training code, in epoch ms. Stored only with a
     restart window (restart_window.py).
     """
