@@ -222,8 +222,11 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
     if to.settings.over_budget:
         yield f"the budget of pool {to.name} is used up: nothing starts there until it is raised"
     if to.settings.is_quiet and to.settings.quiet_periods:
-        end = moment_text(to.settings.quiet_periods[0].until_ms)
-        yield f"pool {to.name} has quiet hours until {end}: only urgent jobs start before"
+        period = to.settings.quiet_periods[0]
+        urgent = period.urgent_priority
+        works = "nothing starts" if urgent is None else f"only jobs up to priority {urgent} start"
+        end = moment_text(period.until_ms)
+        yield f"pool {to.name} has quiet hours until {end}: {works} before"
 
 
 def process_warnings(

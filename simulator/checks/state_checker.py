@@ -254,8 +254,8 @@ class StateChecker:
         for write in writes:
             address, sort = write.key
             after = self._states.get(address)
-            is_entry = isinstance(write, Put) and sort.startswith(f"{JOURNAL}0")
-            if is_entry and isinstance(after, PoolState):
+            is_entry = sort.startswith(f"{JOURNAL}0")
+            if is_entry and isinstance(write, Put) and isinstance(after, PoolState):
                 now_ms = int(decode_journal_row(write.body)["now"])
                 context = StepContext(address, now_ms, self._reader(address))
                 check_quiet_hours(known.get(address), after, now_ms, context)

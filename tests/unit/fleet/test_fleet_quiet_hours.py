@@ -38,11 +38,6 @@ class QuietHarness:
     def settings(self) -> PoolSettings:
         return self.engine.read_part(ADDRESS, "settings") or PoolSettings()
 
-    def revision(self) -> int:
-        head = self.engine.read_head(ADDRESS)
-        assert head is not None
-        return head.revision
-
     def check(self, hours: float = 0) -> bool:
         """Let time pass, check, and return whether the pool's state has changed."""
         self.now_ms += int(hours * HOUR_MS)
