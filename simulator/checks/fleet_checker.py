@@ -217,8 +217,9 @@ class FleetChecker:
         """Record an instance's row, and the launch or the loss that the row reports.
 
         A new row is a launch. A new silence, a new notice and an end other than the drain of an
-        idle instance are losses. Return whether the row newly drains an idle instance without a
-        notice.
+        idle instance are losses. So is a drain in quiet hours, because the pool launches another
+        instance for the waiting request afterwards. Return whether the row newly drains an idle
+        instance without a notice.
         """
         now_ms, before = self._clock.now_ms, history.rows.get(row.id)
         history.rows[row.id] = row
@@ -232,7 +233,8 @@ class FleetChecker:
         is_noticed = row.notice_ms is not None and before.notice_ms is None
         has_ended = row.state not in _ACTIVE and before.state in _ACTIVE
         is_drained = has_ended and row.state is InstanceState.DRAINING and row.idle_ms is not None
-        if is_silent or is_noticed or (has_ended and not is_drained):
+        is_kept = is_drained and not self._has_quiet_hours(row.pool)
+        if is_silent or is_noticed or (has_ended and not is_kept):
             history.losses.append(now_ms)
         return is_drained and row.notice_ms is None
 
@@ -299,6 +301,15 @@ class FleetChecker:
             if self._clock.now_ms - history.queued_ms[request.allocation_id] >= OVERDUE_MS
         )
 
+    def _has_quiet_hours(self, pool: str) -> bool:
+        """Return whether the pool has quiet hours now, or had quiet hours in the last SEEN_MS."""
+        settings = self._checker.part(addresses.pool(pool), "settings")
+        if not isinstance(settings, PoolSettings):
+            return False
+        now_ms = self._start_ms + self._clock.now_ms
+        is_quiet = period_at(settings.quiet_periods, now_ms) is not None
+        return is_quiet or now_ms - quiet_ended_ms(settings, now_ms) < SEEN_MS
+
     def _count_coming(self, pool: str, active: Sequence[InstanceRow]) -> int:
         """Return the number of `active` instances that start, plus the room below the maximum."""
         pending = sum(intent.count for intent in read_intents(self._table, pool))
@@ -329,12 +340,7 @@ class FleetChecker:
         requests that exclude agents, which may wait for a replacement of the instance. Yield
         nothing in quiet hours, and for SEEN_MS after them.
         """
-        settings = self._checker.part(addresses.pool(pool), "settings")
-        now_ms = self._start_ms + self._clock.now_ms
-        if isinstance(settings, PoolSettings) and (
-            period_at(settings.quiet_periods, now_ms)
-            or now_ms - quiet_ended_ms(settings, now_ms) < SEEN_MS
-        ):
+        if self._has_quiet_hours(pool):
             return
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
         for request in queue.all_requests():
