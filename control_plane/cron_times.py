@@ -53,7 +53,7 @@ class CronTimes:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_expression", _expression_of(self.cron))
-        object.__setattr__(self, "_zone", _zone_of(self.time_zone))
+        object.__setattr__(self, "_zone", find_zone(self.time_zone))
         # cronsim searches 50 years, in which the days of the week repeat.
         self.next_time(0)
 
@@ -93,7 +93,7 @@ def _expression_of(cron: str) -> str:
     return text
 
 
-def _zone_of(name: str) -> ZoneInfo:
+def find_zone(name: str) -> ZoneInfo:
     """Return the time zone with this name. Raises ZoneUnknown."""
     try:
         return ZoneInfo(name)

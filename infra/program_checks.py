@@ -1,5 +1,6 @@
 """Reading and checking a stack's configuration, for the programs of all clouds."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -9,6 +10,8 @@ from pulumi.runtime import config
 
 from control_plane.config.pool_warnings import default_type_notices
 from control_plane.config.pools import ClusterConfig, Completion, check_cluster
+from control_plane.config.quiet_hours import SECTION
+from control_plane.usecases.quiet_hours import find_quiet_problems
 from infra.cluster_config_file import parse_cluster_config
 from infra.sources import REPOSITORY
 from infra.stack_program import PROJECT, SettingsInvalid
@@ -44,15 +47,27 @@ def setting_texts(stack_config: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_pools(text: str, find_problems: Callable[[ClusterConfig], list[str]]) -> ClusterConfig:
-    """Return the parsed cluster configuration if `find_problems` returns no problems.
+    """Return the parsed cluster configuration if `find_problems` returns no problems, and the
+    quiet hours of the pools are valid.
 
     `text` is the configuration as YAML. Otherwise raise SettingsInvalid with the problems. Raise
     ConfigInvalid if `text` is no valid cluster configuration.
     """
     cluster = check_cluster(text)
-    if problems := find_problems(cluster):
+    problems = [*find_problems(cluster), *_quiet_hours_problems(cluster)]
+    if problems:
         raise SettingsInvalid(problems)
     return cluster
+
+
+def _quiet_hours_problems(cluster: ClusterConfig) -> list[str]:
+    """Return the problems of the pools' quiet hours: unknown time zones, and hours without end."""
+    now_ms = int(time.time() * 1000)
+    return [
+        f"resource_pools[{place}].{SECTION}{path}: {text}"
+        for place, pool in enumerate(cluster.resource_pools)
+        for path, text in find_quiet_problems(pool, now_ms)
+    ]
 
 
 def find_default_types(place: str, complete: Completion = lambda tree: tree) -> tuple[str, ...]:

@@ -187,10 +187,11 @@ class Maintenance:
             )
 
     def check_budgets(self) -> None:
-        """Compare the costs of each pool with the pool's budget.
+        """Compare the costs of each pool with the pool's budget, and the time with quiet hours.
 
-        Notify each pool that went over or under budget, and log the pool's name. Raises TableError
-        if the pools cannot be listed, and PoolsFailed at the end if any pool failed.
+        Pools whose quiet hours begin or end are notified. Notify each pool that went over or under
+        budget, and log the pool's name. Raises TableError if the pools cannot be listed, and
+        PoolsFailed at the end if any pool failed.
         """
 
         def check(pool: str) -> None:

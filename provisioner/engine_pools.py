@@ -27,6 +27,12 @@ from control_plane.agents.leases import (
     mark_ended_agent,
 )
 from control_plane.engine.engine import Engine
+from control_plane.scheduling.quiet_hours import (
+    is_held_back,
+    moment_text,
+    period_at,
+    quiet_end_ms,
+)
 from control_plane.scheduling.reservations import OverdueSize, overdue_sizes
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict
@@ -59,9 +65,9 @@ class EnginePools:
         """Return a pool's current state, read from the state table.
 
         The snapshot of an unknown pool has no settings, demand or agents. `settings` is None for a
-        pool without a provider. In the settings of a pool that drains or is over its budget,
-        `min_instances` is 0. `demand` has a hold reason if the pool drains or is over budget. The
-        leases are read before the agents. Nothing is written.
+        pool without a provider. In the settings of a pool that drains, is over its budget or has
+        quiet hours, `min_instances` is 0. `demand` has a hold reason in these cases. The leases are
+        read before the agents. Nothing is written.
 
         Raises:
             SettingsInvalid: the pool's provider section is unusable.
@@ -69,18 +75,17 @@ class EnginePools:
         """
         rows = {row.key.sort: row for row in read_rows(self._engine.table, leases_partition(pool))}
         loss_detection = rows.pop(LOSS_DETECTION_SORT, None)
-        context = self._pool_context(pool)
+        context, now_ms = self._pool_context(pool), self._engine.clock()
         settings = settings_of(context)
         agents = {name: _connected_agent(agent) for name, agent in agents_of(context).items()}
         provider = parse_provider_settings(settings.provider) if settings.provider else None
-        if provider is not None and (settings.draining or settings.over_budget):
+        is_quiet = period_at(settings.quiet_periods, now_ms) is not None
+        if provider is not None and (settings.draining or settings.over_budget or is_quiet):
             # Idle instances end and are not replaced.
             provider = replace(provider, min_instances=0)
         return PoolSnapshot(
             settings=provider,
-            demand=pool_demand(
-                job_queue_of(context), settings, self._engine.clock(), self._deadline_progress
-            ),
+            demand=pool_demand(job_queue_of(context), settings, now_ms, self._deadline_progress),
             agents=agents,
             leases={name: row.revision for name, row in rows.items()},
             joining=frozenset(
@@ -177,13 +182,15 @@ def pool_demand(
     - `jobs`: the jobs with pending requests for slots.
     - `zero_slot_requests`: the number of zero-slot requests of all jobs.
     - `hold_reason`: set if the pool drains or is over its budget. The work is included also then.
+      In quiet hours, only the work of urgent jobs is included, if there is any. Otherwise the
+      reason names the quiet hours.
     - `overdue`: the sizes of multi-slot requests that have waited for the pool's
       `reserve_after_ms`, of jobs that hold no slots; () without this limit.
 
     `find_deadline` is called for each job that has pending slots, and its errors are passed on.
     """
     # The groups are read once: each row that a tick reads costs money.
-    groups = list(queue.groups())
+    groups, quiet = _startable_groups(list(queue.groups()), settings, now_ms)
     jobs = list(_job_demands(queue, groups, find_deadline))
     has_pending = any(job.pending_slots for job in jobs)
     return Demand(
@@ -192,9 +199,31 @@ def pool_demand(
             group.pending.get(0, 0) for _, group in groups if not group.row.label
         ),
         aux_per_agent=settings.aux_per_agent,
-        hold_reason=_hold_reason(settings),
+        hold_reason=_hold_reason(settings) or quiet,
         overdue=_overdue_sizes(queue, settings, now_ms) if has_pending else (),
     )
+
+
+def _startable_groups(
+    groups: list[tuple[int, Group]], settings: PoolSettings, now_ms: int
+) -> tuple[list[tuple[int, Group]], str]:
+    """Return the groups with startable work, and why the work gets no instances in quiet hours.
+
+    Outside of quiet hours, return all groups and "". In quiet hours with requests of urgent jobs,
+    return the groups of these jobs and "". Otherwise return all groups with the reason.
+    """
+    period = period_at(settings.quiet_periods, now_ms)
+    end_ms = quiet_end_ms(settings.quiet_periods, now_ms)
+    if period is None or end_ms is None:
+        return groups, ""
+    urgent = [
+        (number, group)
+        for number, group in groups
+        if not is_held_back(period, group.priority_or(settings.default_priority))
+    ]
+    if any(group.pending for _, group in urgent):
+        return urgent, ""
+    return groups, f"the pool has quiet hours until {moment_text(end_ms)}"
 
 
 def _hold_reason(settings: PoolSettings) -> str:
@@ -212,9 +241,9 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
 
     The pool's `reserve_after_ms` is the limit. Only requests of jobs that hold no slots and have no
     agent label count. Each size is returned once, in the order in which the scheduler reserves
-    slots. Return () if the pool has no limit, or no request is overdue.
+    slots. Return () if the pool has no limit, in quiet hours, or if no request is overdue.
     """
-    if settings.reserve_after_ms is None:
+    if settings.reserve_after_ms is None or period_at(settings.quiet_periods, now_ms):
         return ()
     jobs = queue.jobs(settings.default_priority, lambda group: iter(()))
     unlabelled = (job for job in jobs if not job.label)

@@ -1,10 +1,11 @@
 """Records that messages and states share, and the statuses of experiments and trials."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from sys import float_info
 
 from control_plane.actors.lengths import Lengths
+from control_plane.rows.stored_fields import keep_stored_name
 
 
 class JobKind(StrEnum):
@@ -140,6 +141,15 @@ class TrialSettings:
     """The trace that the runs continue. None: the submission had no trace context."""
     restarts_hangs: bool = False
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
+    # Short stored names save write units: each head of a trial contains the settings.
+    trial_duration_ms: int | None = field(default=None, metadata=keep_stored_name("time_ms"))
+    """The time in ms that a trial of an experiment may hold slots, over all runs
+    (trial/time_limit.py). None: no limit.
+    """
+    restart_window_ms: int | None = field(default=None, metadata=keep_stored_name("window_ms"))
+    """The time in ms for which a failure counts against `max_restarts` (trial/restart_window.py).
+    None: failures count for ever.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.spans import traceparent_of_run
 from control_plane.actors.trial.state import TrialState
+from control_plane.actors.trial.time_limit import run_end_ms
 from control_plane.agents.desired_state import SpecBuilder
 from control_plane.checkpoint_stores.trial_storage import storage_fields
 from control_plane.config.eras import Era
@@ -210,7 +211,8 @@ def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str
     after which the agent ends an idle command or shell. Trials of experiments have
     `trial_idle_timeout_ms` instead, because older agents would not count their output as use.
     `experiment_ends_ms` is None without a limit, and until
-    the experiment has learned of its first run.
+    the experiment has learned of its first run. A trial with a `max_trial_duration` may end before
+    the experiment.
     """
     settings, allocation = trial.settings, trial.allocation
     limits = {}
@@ -219,6 +221,9 @@ def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str
         limits["ends_ms"] = experiment_ends_ms
     elif duration_ms is not None and allocation is not None and allocation.placed_ms:
         limits["ends_ms"] = allocation.placed_ms + duration_ms
+    trial_ends_ms = run_end_ms(trial)
+    if trial_ends_ms is not None:
+        limits["ends_ms"] = min(trial_ends_ms, limits.get("ends_ms", trial_ends_ms))
     if settings.idle_timeout_ms is not None:
         name = "idle_timeout_ms" if settings.runs_once else "trial_idle_timeout_ms"
         limits[name] = settings.idle_timeout_ms

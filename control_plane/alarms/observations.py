@@ -5,7 +5,8 @@ from functools import cached_property, partial
 
 from control_plane.actors import addresses
 from control_plane.actors.job_row import POOLS
-from control_plane.actors.pool.state import PoolState, job_queue_of
+from control_plane.actors.pool.quiet_hours import quiet_ended_ms
+from control_plane.actors.pool.state import PoolState, job_queue_of, settings_of
 from control_plane.alarms import kinds
 from control_plane.alarms.conditions import (
     WaitingJob,
@@ -24,6 +25,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.read_only import read_only_context
 from control_plane.fleet.records import FleetRow, InstanceRow
 from control_plane.fleet.rows import read_fleets, read_instances
+from control_plane.scheduling.quiet_hours import is_held_back, period_at
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Put
 
@@ -112,21 +114,26 @@ class Observations:
         """Return the job of a pool that has waited longest without any slot, if any.
 
         Return None without such jobs. In a pool with more waiting jobs, the WAITING_JOBS_MAX jobs
-        with the lowest numbers count. Raises TableError.
+        with the lowest numbers count. Jobs that quiet hours hold back do not count. A wait counts
+        from the end of the last quiet hours at the earliest. Raises TableError.
         """
         address = addresses.pool(pool)
         state = self._engine.read_state(address)
         if not isinstance(state, PoolState) or state.removed or not state.queued:
             return None
-        queue = job_queue_of(read_only_context(self._engine, address))
+        context = read_only_context(self._engine, address)
+        queue, settings = job_queue_of(context), settings_of(context)
+        period = period_at(settings.quiet_periods, self._engine.clock())
         waits = []
         for number, group in queue.groups_at_work():
-            if not group.waits_for_slots:
+            priority = group.priority_or(settings.default_priority)
+            if not group.waits_for_slots or (period and is_held_back(period, priority)):
                 continue
             request = next(queue.requests(number), None)
             if request is not None:
                 # A ticket is "submitted_ms.requested_ms.trial_id".
                 since_ms = int(request.ticket.split(".")[1])
+                since_ms = max(since_ms, quiet_ended_ms(settings, self._engine.clock()))
                 waits.append(WaitingJob(pool, number, since_ms, state.wait_reason))
             if len(waits) == WAITING_JOBS_MAX:
                 break

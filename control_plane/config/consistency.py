@@ -24,6 +24,7 @@ from control_plane.findings import Finding, path_text, shown_count
 from control_plane.searchers.registry import searcher_spec
 from detcloud.shared.launcher_names import trial_class_of
 
+WINDOW_RESTARTS_MAX: Final = 100
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
 
 
@@ -106,6 +107,17 @@ def _check_proxy_ports(config: ExperimentConfig, scope: Scope) -> Iterator[Findi
         yield Finding(("environment", "proxy_ports"), message, hint)
 
 
+def _check_restart_window(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    """Yield a finding for a large `max_restarts` with a `restart_window`.
+
+    The trial stores the time of each failure within the window.
+    """
+    if config.restart_window is not None and config.max_restarts > WINDOW_RESTARTS_MAX:
+        message = f"must be at most {WINDOW_RESTARTS_MAX} with a restart_window"
+        hint = "leave restart_window out, or lower max_restarts"
+        yield Finding(("max_restarts",), message, hint, config.max_restarts)
+
+
 def _check_debugger(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     if not config.debugger.enabled or config.searcher == NO_SEARCHER or config.trials == 1:
         return
@@ -170,6 +182,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"searcher"}), _check_searcher_options),
     (frozenset({"environment"}), _check_proxy_ports),
     (frozenset({"searcher", "hyperparameters", "debugger"}), _check_debugger),
+    (frozenset({"max_restarts", "restart_window"}), _check_restart_window),
     (frozenset({"integrations"}), _check_integrations),
     (frozenset({"log_policies"}), _check_log_policies),
     (frozenset({"retention_policy"}), _check_retention),

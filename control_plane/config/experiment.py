@@ -155,6 +155,11 @@ class ExperimentConfig(Section):
     """The number of times that a trial is restarted from its latest checkpoint after a failure. The
     next failure ends the trial. Each trial has its own count.
     """
+    restart_window: PositiveDuration | None = None
+    """The time for which a failure counts against `max_restarts`, for example `24h`. The trial then
+    ends after more than `max_restarts` failures within this time. If absent, failures count for
+    ever. Needs a `max_restarts` of at most 100.
+    """
     reproducibility: Reproducibility = Field(
         default_factory=lambda: Reproducibility(experiment_seed=0)
     )
@@ -174,6 +179,10 @@ class ExperimentConfig(Section):
     max_duration: PositiveDuration | None = None
     """The time after which the experiment is canceled, from the first assignment of slots: trials
     save checkpoints first. Waits and pauses count. If absent, an experiment has no limit.
+    """
+    max_trial_duration: PositiveDuration | None = None
+    """The time with slots after which a trial is canceled, over all runs of the trial. The trial
+    saves a checkpoint first. Waits and pauses do not count. If absent, a trial has no limit.
     """
     idle_timeout: PositiveDuration | None = None
     """The time after which an idle trial is canceled: no report, no line of output, no work of its

@@ -11,13 +11,14 @@ from control_plane.actors.messages.pool import PoolSettings
 from control_plane.config.eras import LENGTH_ERA
 from control_plane.config.merge import merge_trees
 from control_plane.config.pools import ClusterConfig, ResourcePool, Scheduler
+from control_plane.config.quiet_hours import quiet_rules
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import REVEAL
 from control_plane.scheduling.model import SchedulerRules
 
 
 def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings) -> PoolSettings:
-    """Return the settings of a pool for the pool actor.
+    """Return the settings of a pool for the pool actor. Periods of quiet hours stay as in `now`.
 
     Args:
         pool: the pool's configuration.
@@ -41,6 +42,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
         stores_idle_jobs_apart=True,
         log_exclusion=log_exclusion.rules() if log_exclusion else None,
         gang_check=(pool.gang_check or shared.gang_check).rules(),
+        quiet_hours=quiet_rules(pool.quiet_hours),
     )
 
 

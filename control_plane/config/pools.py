@@ -31,6 +31,7 @@ from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
+from control_plane.config.quiet_hours import RULES_MAX, QuietHoursRule
 from control_plane.config.retention import RetentionRules
 from control_plane.config.run_limits import ExperimentLimitRules, LimitRules, RunLimitRules
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
@@ -133,6 +134,10 @@ class PoolFields(Section):
     """The most dollars that the pool's instances may cost in a calendar month (UTC). Above the
     budget, no work starts and no instance is launched.
     """
+    quiet_hours: Annotated[
+        tuple[QuietHoursRule, ...], Field(strict=False, max_length=RULES_MAX)
+    ] = ()
+    """Times of the week at which no work starts and no instance is launched; see Quiet hours."""
     task_container_defaults: TaskContainerDefaults | None = None
     """The pool's defaults, merged over the cluster's; see Task container defaults."""
     gang_check: GangCheck | None = None

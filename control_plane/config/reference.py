@@ -32,6 +32,7 @@ from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
 from control_plane.config.machine_checks import GangCheck, LogExclusion
 from control_plane.config.provider_types import PROVIDERS
+from control_plane.config.quiet_hours import QuietHoursRule, clock_text
 from control_plane.config.retention import RetentionRules
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
@@ -276,6 +277,11 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         LogExclusion,
     ),
     (
+        "Quiet hours",
+        "The items of `quiet_hours` of a pool. See [quiet hours](scheduling.md#quiet-hours).",
+        QuietHoursRule,
+    ),
+    (
         "Task container defaults",
         "`task_container_defaults` of a pool. They take precedence over the cluster's defaults. "
         "The configurations of experiments take precedence over both.",
@@ -289,8 +295,9 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ),
     (
         "Experiment limits",
-        "`experiment_limits`: the defaults and the longest values of `idle_timeout` and "
-        "`max_duration` of [experiments](manage.md#stop-continue-end). Running experiments keep "
+        "`experiment_limits`: the defaults and the longest values of `idle_timeout`, "
+        "`max_duration` and `max_trial_duration` of "
+        "[experiments](manage.md#stop-continue-end). Running experiments keep "
         "their limits when the values change.",
         ExperimentLimitRules,
     ),
@@ -482,6 +489,8 @@ def _default_text(written: FieldSource, name: str, field: FieldInfo) -> str:
         return ""
     if written.annotation.endswith("Duration"):
         return f"`{duration_text(value)}`"
+    if written.annotation == "ClockTime":
+        return f'`"{clock_text(value)}"`'
     return f"`{json.dumps(value)}`"
 
 

@@ -1,15 +1,15 @@
 """The limits of experiments, commands, notebooks and shells: `max_duration` and `idle_timeout`.
 
-A run is a command, notebook or shell. The limits are at the top of a configuration. Experiments
-store their limits in their configuration, and runs in the settings of their trial. The cluster's
-configuration has defaults and the longest allowed values: `run_limits` for runs, and
-`experiment_limits` for experiments.
+Experiments also have `max_trial_duration`, the limit of each trial. A run is a command, notebook or
+shell. The limits are at the top of a configuration. Experiments store their limits in their
+configuration, and runs in the settings of their trial. The cluster's configuration has defaults and
+the longest allowed values: `run_limits` for runs, and `experiment_limits` for experiments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from pydantic import ValidationError, model_validator
 
@@ -20,6 +20,7 @@ from control_plane.config.section import Section, findings_of, refuse_at
 from control_plane.findings import Finding
 
 LIMIT_FIELDS: Final = ("idle_timeout", "max_duration")
+TRIAL_LIMIT: Final = "max_trial_duration"
 
 
 class RunLimitFields(Section):
@@ -37,6 +38,8 @@ class RunLimits(NamedTuple):
 
     idle_timeout_ms: int | None = None
     max_duration_ms: int | None = None
+    max_trial_duration_ms: int | None = None
+    """The limit of each trial. Always None for commands, notebooks and shells."""
 
 
 NO_LIMITS: Final = RunLimits()
@@ -45,6 +48,9 @@ NO_LIMITS: Final = RunLimits()
 class LimitRules(Section):
     """The fields that the rules for runs and for experiments share."""
 
+    limit_names: ClassVar[tuple[str, ...]] = LIMIT_FIELDS
+    """The limits that the rules are for."""
+
     default_idle_timeout: PositiveDuration | None = None
     longest_idle_timeout: PositiveDuration | None = None
     default_max_duration: PositiveDuration | None = None
@@ -52,7 +58,7 @@ class LimitRules(Section):
 
     @model_validator(mode="after")
     def _check_defaults(self) -> Self:
-        for name in LIMIT_FIELDS:
+        for name in self.limit_names:
             default, longest = self._default(name), self._longest(name)
             if default is not None and longest is not None and default > longest:
                 text = f"must be at most longest_{name}, {duration_text(longest)}"
@@ -62,7 +68,7 @@ class LimitRules(Section):
     def config_layer(self, kind: JobKind) -> dict[str, Any]:
         """Return the defaults as a layer of the configuration of a job of this kind."""
         layer = {}
-        for name in _limited_fields(kind):
+        for name in self._limited_fields(kind):
             default = self._default(name)
             value = self._longest(name) if default is None else default
             if value is not None:
@@ -74,15 +80,20 @@ class LimitRules(Section):
 
         Return None without a problem.
         """
-        for name, value in zip(LIMIT_FIELDS, limits, strict=True):
-            longest = self._longest(name)
-            if longest is None or (value is None and name not in _limited_fields(kind)):
+        values = dict(zip((*LIMIT_FIELDS, TRIAL_LIMIT), limits, strict=True))
+        for name in self.limit_names:
+            longest, value = self._longest(name), values[name]
+            if longest is None or (value is None and name not in self._limited_fields(kind)):
                 continue
             if value is None or value > longest:
                 given = "no limit" if value is None else duration_text(value)
                 text = f"is {given}, longer than this cluster allows"
                 return Finding((name,), text, f"set at most {duration_text(longest)}")
         return None
+
+    def _limited_fields(self, kind: JobKind) -> tuple[str, ...]:
+        """Return the limits for which the cluster has defaults, for jobs of this kind."""
+        return self.limit_names if kind is not JobKind.COMMAND else ("max_duration",)
 
     def _default(self, name: str) -> int | None:
         value: int | None = getattr(self, f"default_{name}")
@@ -115,6 +126,8 @@ class RunLimitRules(LimitRules):
 class ExperimentLimitRules(LimitRules):
     """The cluster's rules for the limits of experiments."""
 
+    limit_names: ClassVar[tuple[str, ...]] = (*LIMIT_FIELDS, TRIAL_LIMIT)
+
     default_idle_timeout: PositiveDuration | None = None
     """The default `idle_timeout` of experiments."""
     longest_idle_timeout: PositiveDuration | None = None
@@ -126,6 +139,12 @@ class ExperimentLimitRules(LimitRules):
     longest_max_duration: PositiveDuration | None = None
     """The longest `max_duration` that an experiment may set. Every experiment must then have one;
     the default is this value if `default_max_duration` is absent.
+    """
+    default_max_trial_duration: PositiveDuration | None = None
+    """The default `max_trial_duration` of experiments."""
+    longest_max_trial_duration: PositiveDuration | None = None
+    """The longest `max_trial_duration` that an experiment may set. Every experiment must then have
+    one; the default is this value if `default_max_trial_duration` is absent.
     """
 
 
@@ -157,10 +176,5 @@ def take_limits(layers: Sequence[Tree]) -> tuple[list[Tree], RunLimits, list[Fin
 
 def limit_values(limits: RunLimits) -> dict[str, str]:
     """Return the limits that are set, in the form that users write."""
-    values = zip(LIMIT_FIELDS, limits, strict=True)
+    values = zip(LIMIT_FIELDS, limits, strict=False)
     return {name: duration_text(value) for name, value in values if value is not None}
-
-
-def _limited_fields(kind: JobKind) -> tuple[str, ...]:
-    """Return the limits for which the cluster has defaults, for jobs of this kind."""
-    return LIMIT_FIELDS if kind is not JobKind.COMMAND else ("max_duration",)

@@ -98,5 +98,7 @@ def trial_settings(
         experiment_duration_ms=config.max_duration,
         idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
         snapshots=snapshots,
+        trial_duration_ms=config.max_trial_duration if kind is JobKind.EXPERIMENT else None,
+        restart_window_ms=config.restart_window,
         restarts_hangs=kind is JobKind.EXPERIMENT and config.hang_detection.action == "restart",
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
+from typing import get_args
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AGENTS
@@ -67,7 +68,7 @@ _INSTANCE_STATES = {
     InstanceState.TERMINATING: "terminating",
 }
 _ENDS = {Status.COMPLETED: "finished", Status.CANCELED: "canceled", Status.ERROR: "failed"}
-_POOL_STATES = ("OPEN", "DRAINING", "OVER_BUDGET")
+_POOL_STATES = get_args(pools.PoolStateName)
 
 
 class ClusterMetrics:
@@ -153,7 +154,7 @@ def _agent_samples(services: Services, activity: Mapping[str, PoolActivity]) -> 
 
 def _pool_samples(pool: str, found: PoolActivity, now_ms: int) -> Iterator[Sample]:
     """Yield the state, the allocations and the oldest wait of a pool."""
-    present = pools.pool_state(found.settings)
+    present = pools.pool_state(found.settings, now_ms)
     states = {state.lower(): int(state == present) for state in _POOL_STATES}
     yield from _by_state(families.POOL_STATE, (pool,), states)
     allocations = {"running": found.state.running, "queued": found.state.queued}

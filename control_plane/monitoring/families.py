@@ -45,7 +45,8 @@ SLOTS: Final = Family(
 )
 POOL_STATE: Final = Family(
     "detcloud_pool_state",
-    "1 for the state of the pool, and 0 for the other states: open, draining or over_budget.",
+    "1 for the state of the pool, and 0 for the other states: open, draining, over_budget or "
+    "quiet_hours.",
     ("pool", "state"),
 )
 ALLOCATIONS: Final = Family(

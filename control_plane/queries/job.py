@@ -1,6 +1,6 @@
 """Queries of jobs: a pool's queue, the reasons why jobs wait, and expected starts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -27,6 +27,7 @@ from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.pool_snapshot import PoolSnapshot, read_pool
 from control_plane.scheduling.model import Job
 from control_plane.scheduling.queue_positions import QueueEntry
+from control_plane.scheduling.quiet_hours import is_held_back, quiet_text
 from control_plane.scheduling.schedule import PlannedWaits, plan_waits
 from control_plane.services import Services
 from control_plane.state.table import Key
@@ -132,7 +133,7 @@ class QueuePlans:
             return known
         settings = snapshot.settings
         waits = plan_waits(
-            snapshot.jobs,
+            snapshot.startable,
             snapshot.agents,
             settings.scheduler,
             can_grow=bool(settings.provider),
@@ -147,13 +148,15 @@ class QueuePlans:
 def _has_same_plan(planned: PoolSnapshot, current: PoolSnapshot) -> bool:
     """Return whether the plan for `planned` is also the plan for `current`.
 
-    True if jobs and agents are the same objects, and settings and reservation are equal.
+    True if jobs and agents are the same objects, and settings, reservation and quiet hours are
+    equal.
     """
     return (
         planned.jobs is current.jobs
         and planned.agents is current.agents
         and planned.settings == current.settings
         and planned.reservation == current.reservation
+        and planned.period == current.period
     )
 
 
@@ -161,7 +164,7 @@ def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Q
     """Load the current queue of a pool. The queue of an unknown pool is empty.
 
     In a draining pool, or a pool that has used up its budget, this is every job's reason to wait,
-    and no starts are expected.
+    and no starts are expected. In quiet hours, the same is true of the jobs that are held back.
 
     Args:
         services: the services that read the pool.
@@ -189,10 +192,23 @@ def _queue_from_snapshot(
         return Queue(snapshot, plan.order, waits, {})
     reasons = plan.waits.reasons({job.group for job in chosen})
     missing = _missing_instance_reasons(services, snapshot, chosen)
+    quiet = quiet_text(snapshot.pool, snapshot.settings.quiet_periods, services.now_ms())
     waits = {
         group: "; ".join(filter(None, (why, missing.get(group)))) for group, why in reasons.items()
     }
-    return Queue(snapshot, plan.order, waits, expected_starts(services, snapshot))
+    waits |= dict.fromkeys(_held_back_groups(snapshot, chosen), quiet)
+    # Jobs that quiet hours hold back have no expected start.
+    startable = replace(snapshot, jobs=snapshot.startable)
+    return Queue(snapshot, plan.order, waits, expected_starts(services, startable))
+
+
+def _held_back_groups(snapshot: PoolSnapshot, jobs: Iterable[Job]) -> Iterator[int]:
+    """Yield the experiment ids of the waiting jobs that the present quiet hours hold back."""
+    period = snapshot.period
+    if period is not None:
+        for job in jobs:
+            if job.pending_slots and is_held_back(period, job.priority):
+                yield job.group
 
 
 def _missing_instance_reasons(

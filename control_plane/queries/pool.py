@@ -9,8 +9,11 @@ from control_plane.actors.pool.actor import PoolState
 from control_plane.errors import Code, RequestError
 from control_plane.fleet.records import instances_partition
 from control_plane.queries.answer import Answer
+from control_plane.scheduling.quiet_hours import period_at
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
+
+PoolStateName = Literal["OPEN", "DRAINING", "OVER_BUDGET", "QUIET_HOURS"]
 
 
 class PoolSummary(Answer):
@@ -84,14 +87,17 @@ def load_settings(services: Services, name: str) -> PoolSettings:
     return part or PoolSettings()
 
 
-def pool_state(settings: PoolSettings) -> Literal["OPEN", "DRAINING", "OVER_BUDGET"]:
-    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN.
+def pool_state(settings: PoolSettings, now_ms: int) -> PoolStateName:
+    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget.
 
-    Trials start only if OPEN.
+    Otherwise return QUIET_HOURS in quiet hours, and OPEN at other times. Trials start if OPEN, and
+    urgent trials also in QUIET_HOURS.
     """
     if settings.draining:
         return "DRAINING"
-    return "OVER_BUDGET" if settings.over_budget else "OPEN"
+    if settings.over_budget:
+        return "OVER_BUDGET"
+    return "QUIET_HOURS" if period_at(settings.quiet_periods, now_ms) else "OPEN"
 
 
 def pool_use(services: Services, name: str) -> str:

@@ -15,6 +15,7 @@ from control_plane.engine.head import HEAD
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.errors import Code, RequestError
 from control_plane.scheduling.model import AgentCapacity, Job
+from control_plane.scheduling.quiet_hours import QuietPeriod, period_at
 from control_plane.scheduling.reservations import Reservation
 from control_plane.services import Services
 from control_plane.state.table import Key, Row
@@ -38,8 +39,14 @@ class PoolSnapshot:
     jobs: tuple[Job, ...]
     """The jobs that hold or request slots."""
     agents: tuple[AgentCapacity, ...]
+    startable: tuple[Job, ...]
+    """The jobs as the scheduler sees them. In quiet hours, jobs that may not start are without
+    requests.
+    """
     reservation: Reservation | None = None
     """The agents that are reserved for a waiting job, if any."""
+    period: QuietPeriod | None = None
+    """The present period of quiet hours. None outside of quiet hours."""
 
 
 def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -> T:
@@ -153,5 +160,15 @@ def _read_snapshot(
     if contents is None:
         contents = read_contents(settings, context)
     state = services.engine.read_state(address) or PoolState(pool)
-    seen = view_at(contents, state, settings, services.now_ms())
-    return PoolSnapshot(pool, settings, seen.jobs, seen.agents, seen.reservation), contents
+    now_ms = services.now_ms()
+    seen = view_at(contents, state, settings, now_ms)
+    snapshot = PoolSnapshot(
+        pool,
+        settings,
+        seen.jobs,
+        seen.agents,
+        seen.startable,
+        seen.reservation,
+        period_at(settings.quiet_periods, now_ms),
+    )
+    return snapshot, contents

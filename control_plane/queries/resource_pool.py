@@ -17,6 +17,7 @@ from control_plane.queries.instance import (
     list_instances,
     list_offerings,
 )
+from control_plane.scheduling.quiet_hours import next_quiet_ms, quiet_end_ms
 from control_plane.services import Services
 
 
@@ -35,7 +36,9 @@ class ResourcePoolView(pools.PoolSummary):
 
     description: str
     scheduler: SchedulerView
-    state: Literal["OPEN", "DRAINING", "OVER_BUDGET"]
+    state: pools.PoolStateName
+    quiet_until_ms: int | None
+    next_quiet_ms: int | None
     default_for: list[Literal["compute", "aux"]]
     waits: str
     instances: int
@@ -92,11 +95,14 @@ def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -
         # The pool was created after the cluster's configuration was read.
         config = ResourcePool(pool_name=state.name)
     scheduler = cluster.scheduler_of(config).model_dump(mode="json")
+    settings, now_ms = pools.load_settings(services, state.name), services.now_ms()
     return ResourcePoolView(
         **pools.summary_fields(state),
         description=config.description,
         scheduler=SchedulerView(**scheduler),
-        state=pools.pool_state(pools.load_settings(services, state.name)),
+        state=pools.pool_state(settings, now_ms),
+        quiet_until_ms=quiet_end_ms(settings.quiet_periods, now_ms),
+        next_quiet_ms=next_quiet_ms(settings.quiet_periods, now_ms),
         default_for=_defaults(cluster, state.name),
         waits=state.wait_reason,
         instances=pools.count_instances(services, state.name),

@@ -10,8 +10,10 @@ from control_plane.actors.metadata_terms import metadata_terms
 from control_plane.actors.records import Status
 from control_plane.actors.trial.hangs import hang_text
 from control_plane.actors.trial.metering import cost_so_far
+from control_plane.actors.trial.restart_window import counted_failures
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
+from control_plane.actors.trial.time_limit import run_end_ms
 from control_plane.agents.sessions import ENVIRONMENT, read_metadata_of, read_trial_metadata
 from control_plane.errors import Code, RequestError
 from control_plane.json_gate import parse_stored_object, readable
@@ -121,6 +123,9 @@ class Trial(Answer):
     metric: float | None
     best_metric: float | None
     restarts: int
+    counted_restarts: int
+    restart_window_ms: int | None
+    ends_ms: int | None
     losses: int
     recent_losses: list[Loss]
     recent_damages: list[Damage]
@@ -312,6 +317,9 @@ def _fields(services: Services, state: TrialState, search: _Search) -> dict[str,
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,
+        "counted_restarts": counted_failures(state, services.now_ms()),
+        "restart_window_ms": state.settings.restart_window_ms,
+        "ends_ms": run_end_ms(state),
         "losses": state.losses,
         "recent_losses": [
             Loss(time_ms=loss.at_ms, agent_id=loss.agent, cause=loss.cause)

@@ -22,6 +22,7 @@ from control_plane.usecases.pool_settings import (
     remove_pool,
     store_shared_config,
 )
+from control_plane.usecases.quiet_hours import check_quiet_hours
 from detcloud.shared.dotted_paths import name_text
 
 Action = Literal["create", "change", "remove", "keep"]
@@ -90,14 +91,15 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
 
     Raises:
         RequestError: conflict, naming each pool that would be removed and has jobs, agents or
-            instances; invalid, if a pool has a provider that the cluster does not support, or the
-            schedule of deletions has no time.
+            instances; invalid, if a pool has a provider that the cluster does not support, quiet
+            hours have an unknown time zone or no end, or the schedule of deletions has no time.
     """
     _check_deletion_times(after)
     names = pools.pool_names(services)
     difference = configuration_difference(cluster_config(services), after, names)
     places = {f"resource_pools[{n}].": pool for n, pool in enumerate(after.resource_pools)}
     check_providers(services, places)
+    check_quiet_hours(places, services.now_ms())
     uses = {name: pools.pool_use(services, name) for name in difference.names("remove")}
     problems = [f"pool {name} has {use}" for name, use in uses.items() if use]
     if problems:

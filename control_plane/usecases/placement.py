@@ -15,6 +15,7 @@ from control_plane.fleet.rows import read_instances
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.scheduling.quiet_hours import moment_text
 from control_plane.scheduling.sizes import can_hold, size_advice
 from control_plane.services import Services
 from detcloud.shared.process_settings import process_setting_notices
@@ -201,7 +202,8 @@ def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> 
 
 
 def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
-    """Yield warnings about resource settings without effect in the pool, and a used-up budget.
+    """Yield warnings about resource settings without effect in the pool, a used-up budget and
+    quiet hours.
 
     The settings are the priority, the weight, the cost limit and the deadline. Yield nothing if
     each set one has an effect.
@@ -219,6 +221,12 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
             yield f"resources.deadline has no effect {reason}: it chooses spot instances"
     if to.settings.over_budget:
         yield f"the budget of pool {to.name} is used up: nothing starts there until it is raised"
+    if to.settings.is_quiet and to.settings.quiet_periods:
+        period = to.settings.quiet_periods[0]
+        urgent = period.urgent_priority
+        works = "nothing starts" if urgent is None else f"only jobs up to priority {urgent} start"
+        end = moment_text(period.until_ms)
+        yield f"pool {to.name} has quiet hours until {end}: {works} before"
 
 
 def process_warnings(

@@ -19,6 +19,7 @@ from control_plane.queries.cluster_configuration import POOL_CONFIGS, SHARED_CON
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, Write
 from control_plane.usecases.idempotency import ExtraWrites, no_extra_writes
+from control_plane.usecases.quiet_hours import with_quiet_periods
 from control_plane.usecases.row_changes import change_row, replacing_put
 
 _TRIES_MAX = 50
@@ -51,7 +52,7 @@ def configure_pool(
     _configure(
         services,
         pool.pool_name,
-        lambda now: pool_settings(pool, cluster, now),
+        lambda now: with_quiet_periods(pool_settings(pool, cluster, now), now, services.now_ms()),
         lambda row: pool.to_json(),
         by,
         extra_writes,

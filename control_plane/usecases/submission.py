@@ -348,7 +348,8 @@ def _place(services: Services, submission: Submission, caller: Principal) -> _Pl
         **pools[0].cluster.retention_policy.config_layer(),
     }
     config = check_over(defaults) if defaults else config
-    limits, snapshots = RunLimits(config.idle_timeout, config.max_duration), None
+    limits = RunLimits(config.idle_timeout, config.max_duration, config.max_trial_duration)
+    snapshots = None
     if submission.kind is not JobKind.EXPERIMENT:
         limits = find_run_limits(
             submission.config, template=template, cluster=defaults, overrides=submission.overrides

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
+from control_plane.actors.messages.pool import PoolSettings
+from control_plane.actors.pool.quiet_hours import quiet_ended_ms
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.fleet.rows import decode_instance, read_instances, read_intents
+from control_plane.scheduling.quiet_hours import period_at
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Put, Row, Write
@@ -215,8 +218,9 @@ class FleetChecker:
         """Record an instance's row, and the launch or the loss that the row reports.
 
         A new row is a launch. A new silence, a new notice and an end other than the drain of an
-        idle instance are losses. Return whether the row newly drains an idle instance without a
-        notice.
+        idle instance are losses. So is a drain in quiet hours, because the pool launches another
+        instance for the waiting request afterwards. Return whether the row newly drains an idle
+        instance without a notice.
         """
         now_ms, before = self._clock.now_ms, history.rows.get(row.id)
         history.rows[row.id] = row
@@ -230,7 +234,8 @@ class FleetChecker:
         is_noticed = row.notice_ms is not None and before.notice_ms is None
         has_ended = row.state not in _ACTIVE and before.state in _ACTIVE
         is_drained = has_ended and row.state is InstanceState.DRAINING and row.idle_ms is not None
-        if is_silent or is_noticed or (has_ended and not is_drained):
+        is_kept = is_drained and not self._has_quiet_hours(row.pool)
+        if is_silent or is_noticed or (has_ended and not is_kept):
             history.losses.append(now_ms)
         return is_drained and row.notice_ms is None
 
@@ -295,6 +300,15 @@ class FleetChecker:
             if self._clock.now_ms - history.queued_ms[request.allocation_id] >= OVERDUE_MS
         )
 
+    def _has_quiet_hours(self, pool: str) -> bool:
+        """Return whether the pool has quiet hours now, or had quiet hours in the last SEEN_MS."""
+        settings = self._checker.part(addresses.pool(pool), "settings")
+        if not isinstance(settings, PoolSettings):
+            return False
+        now_ms = self._start_ms + self._clock.now_ms
+        is_quiet = period_at(settings.quiet_periods, now_ms) is not None
+        return is_quiet or now_ms - quiet_ended_ms(settings, now_ms) < SEEN_MS
+
     def _count_coming(self, pool: str, active: Sequence[InstanceRow]) -> int:
         """Return the number of `active` instances that start, plus the room below the maximum."""
         pending = sum(intent.count for intent in read_intents(self._table, pool))
@@ -322,8 +336,11 @@ class FleetChecker:
         """Yield the slots of each request that has waited for SEEN_MS.
 
         Skip requests of jobs with `max_slots`, which may wait because of the job's own limit. Skip
-        requests that exclude agents, which may wait for a replacement of the instance.
+        requests that exclude agents, which may wait for a replacement of the instance. Yield
+        nothing in quiet hours, and for SEEN_MS after them.
         """
+        if self._has_quiet_hours(pool):
+            return
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
         for request in queue.all_requests():
             if request.excluded_agents:

@@ -21,6 +21,11 @@ from control_plane.engine.journal import JOURNAL, decode_journal_row
 from control_plane.engine.mailbox import MAIL, TIMERS, mail_key
 from control_plane.rows import actor_rows, pool_rows
 from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
+from simulator.checks.time_rules import (
+    check_quiet_hours,
+    check_restart_window,
+    check_time_limit,
+)
 from simulator.faults.table_faults import TableDecorator
 
 
@@ -125,6 +130,11 @@ class StateChecker:
         mail_before = {
             write.key: self.rows[write.key] for write in writes if write.key in self._mail
         }
+        known_pools = {
+            write.key.partition: self._states.get(write.key.partition)
+            for write in writes
+            if write.key.partition.startswith(actor_rows.POOL)
+        }
         for write in writes:
             if isinstance(write, Put):
                 self._apply_put(write)
@@ -138,6 +148,7 @@ class StateChecker:
         for write in writes:
             if isinstance(write, Put) and write.key.sort.startswith(f"{JOURNAL}0"):
                 self._check_order(write, mail_before, partitions)
+        self._check_starts(writes, known_pools)
         for address in {write.key.partition for write in writes}:
             self._check_actor(address)
         self.on_commit(writes)
@@ -223,6 +234,8 @@ class StateChecker:
             goes_on = after.run_generation > known.run_generation
             assert goes_on or after.restarts >= known.restarts, f"{address} forgets a restart"
             _check_log_policies(address, known, after)
+            check_time_limit(address, known, after)
+            check_restart_window(address, known, after)
             if not known.status.is_final and known.checkpoint is not None:
                 newest = after.checkpoint
                 is_older = (
@@ -230,6 +243,22 @@ class StateChecker:
                 )
                 fell_back = after.recent_damages != known.recent_damages
                 assert fell_back or not is_older, f"{address} forgets its newest checkpoint"
+
+    def _check_starts(self, writes: Sequence[Write], known: Mapping[str, Any]) -> None:
+        """Check that the commit starts no work in quiet hours. Raises AssertionError.
+
+        Args:
+            writes: the writes of the commit.
+            known: the state of each changed pool before the commit.
+        """
+        for write in writes:
+            address, sort = write.key
+            after = self._states.get(address)
+            is_entry = sort.startswith(f"{JOURNAL}0")
+            if is_entry and isinstance(write, Put) and isinstance(after, PoolState):
+                now_ms = int(decode_journal_row(write.body)["now"])
+                context = StepContext(address, now_ms, self._reader(address))
+                check_quiet_hours(known.get(address), after, now_ms, context)
 
     def _check_actor(self, address: str) -> None:
         """Check the state of a pool, an experiment or all agents, by the actor at `address`."""

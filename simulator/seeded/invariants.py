@@ -13,6 +13,7 @@ from control_plane.actors.experiment.state import ExperimentState, listing_sort_
 from control_plane.actors.records import DataRetention, Status
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS
 from control_plane.actors.trial.state import TrialState
+from control_plane.actors.trial.time_limit import remaining_time_ms
 from control_plane.rows.experiment_rows import COLLECTION, RETENTION_END
 from control_plane.rows.registry import find_row_type
 from control_plane.simulation.experiment import SimulationResult, simulate_experiment
@@ -173,14 +174,28 @@ class Invariants:
             raise InvariantBroken(f"the newest checkpoint of {trial} is gone")
 
 
+def _has_used_up_time(trial: TrialState) -> bool:
+    """Return whether a trial was canceled because no time was left of `max_trial_duration`."""
+    return trial.status is Status.CANCELED and remaining_time_ms(trial) == 0
+
+
+def _failed_in_window(trial: TrialState) -> bool:
+    """Return whether more than `max_restarts` failures within the restart window ended a trial."""
+    too_many = len(trial.failure_times) > trial.settings.max_restarts
+    return trial.status is Status.ERROR and too_many
+
+
 def _check_search_result(search: Search, state: ExperimentState, trials: list[TrialState]) -> None:
     """Check the result of a search that no user stopped.
 
     The search and its trials must be completed, and no trial may have failed more often than its
     code does. A deterministic search must have the same result as without faults. A search with a
-    trial that a log policy ended after a failure may have any result. Raises InvariantBroken.
+    trial that a log policy ended after a failure, that has used up its time, or that failed too
+    often in its restart window, may have any result. Raises InvariantBroken.
     """
     if any(trial.retries_canceled and trial.status is Status.ERROR for trial in trials):
+        return
+    if any(_has_used_up_time(trial) or _failed_in_window(trial) for trial in trials):
         return
     statuses = {trial.trial_id: trial.status for trial in trials}
     if state.status is not Status.COMPLETED or set(statuses.values()) != {Status.COMPLETED}:

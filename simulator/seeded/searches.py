@@ -20,6 +20,7 @@ from control_plane.simulation.synthetic_curves import SyntheticCurves
 from simulator.machines.checkpoints import CheckpointStore
 from simulator.machines.training import BYTES_PER_SECOND, Training
 from simulator.seeded.hangs import HANGS_MAX
+from simulator.seeded.sampled_limits import with_trial_limits
 
 METRIC = "loss"
 HOUR_MS = 3_600_000
@@ -115,11 +116,12 @@ def sample_search(
 
     The trials train for some minutes to an hour. In a pool with several equal machines, a trial may
     use all slots of several machines; otherwise it uses a single machine. Some searches have a
-    deadline.
+    deadline. Some have a limit of each trial's time, or a restart window.
 
     Args:
         random: the source of most choices.
-        seed: the seed of the search. It also decides whether lengths are in epochs.
+        seed: the seed of the search. It also decides whether lengths are in epochs, and the limits
+            of trials.
         epochs_share: the share of searches whose lengths are in epochs.
     """
     family = random.choice(sorted(SEARCHES))
@@ -133,6 +135,8 @@ def sample_search(
     config = _config(family, periods, slots, nodes > 1, in_epochs)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     search = _search(family, config, seed, failures_max, batch_seconds)
+    limited = with_trial_limits(search.message.settings, seed, batch_seconds)
+    search = replace(search, message=replace(search.message, settings=limited))
     deadline_ms = random.choice((None, None, random.randint(1, 12) * HOUR_MS))
     return replace(search, deadline_ms=deadline_ms)
 

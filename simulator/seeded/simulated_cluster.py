@@ -42,6 +42,7 @@ from simulator.seeded.invariants import Invariants
 from simulator.seeded.log_matches import log_match_sampler
 from simulator.seeded.pool_limits import STATIC_SLOTS_MAX, fleet_limits, pool_capacity
 from simulator.seeded.pool_sampler import PoolSampler
+from simulator.seeded.sampled_limits import with_quiet_hours
 from simulator.seeded.searches import EPOCHS_SHARE, Searches
 from simulator.seeded.users import Users
 
@@ -130,7 +131,8 @@ class SimulatedCluster:
         )
         self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock, START_MS)
         self.machines = Machines(environment, self.cloud, self.rows, START_MS)
-        self.pools = {f"pool-{n}": self._sample_pool(n) for n in range(size.pools)}
+        sampled = enumerate(map(self._sample_pool, range(size.pools)))
+        self.pools = {f"pool-{n}": with_quiet_hours(one, seed, n, START_MS) for n, one in sampled}
         self._capacities = {name: pool_capacity(settings) for name, settings in self.pools.items()}
         for name, settings in self.pools.items():
             if settings.provider:

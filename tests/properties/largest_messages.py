@@ -55,6 +55,7 @@ from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
+from tests.properties.largest_quiet_hours import largest_quiet_hours
 from tests.properties.largest_run_reports import RUN_REPORTS, text
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
@@ -406,6 +407,7 @@ POOL_MESSAGES: Mapping[type, Largest] = {
         POOL, lambda: to_pool.StaleAllocationsFound((_RELEASED,) * STALE_PER_MESSAGE_MAX)
     ),
     to_pool.BudgetChecked: Largest(CROWDED_POOL, lambda: to_pool.BudgetChecked(True)),
+    to_pool.QuietHoursChecked: Largest(CROWDED_POOL, largest_quiet_hours),
     to_pool.SupplyChecked: Largest(
         CROWDED_POOL, lambda: to_pool.SupplyChecked(text(600), NOW_MS + 1)
     ),

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.actors.pool import scheduling
 from control_plane.actors.pool.agent_slots import AgentSlots
+from control_plane.actors.trial import exits, lifecycle
 from control_plane.agents import desired_state as desired
 from control_plane.agents import sync_acceptance
 from control_plane.engine import due_rows, fold_steps, mailbox, redrive
@@ -267,7 +269,7 @@ MUTANTS = (
         without_family(Family.HEAD),
         RACING,
         "skips a revision",
-        first_seed=3,
+        first_seed=22,
     ),
     Mutant(
         "no condition on births",
@@ -281,7 +283,7 @@ MUTANTS = (
         without_family(Family.ATTEMPTS),
         STORMY,
         "folds",
-        first_seed=2,
+        first_seed=7,
     ),
     Mutant("no condition on sessions", without_family(Family.SESSION), replace(LATE, races=0.3)),
     Mutant("no guards", without_family(Family.GUARD), STORMY, size=TOGETHER),
@@ -314,6 +316,27 @@ MUTANTS = (
             patch_attribute(fold_steps, "ISOLATE_FROM_ATTEMPTS", 99),
         ),
         HEAVY,
+    ),
+    Mutant(
+        "no quiet hours",
+        patch_attribute(scheduling, "startable_jobs", lambda jobs, period: jobs),
+        CALM,
+        "in the quiet hours",
+        first_seed=2,
+    ),
+    Mutant(
+        "no limit of a trial's time",
+        patch_attribute(lifecycle, "remaining_time_ms", nothing),
+        CALM,
+        "runs beyond its max_trial_duration",
+        first_seed=2,
+    ),
+    Mutant(
+        "no failures in the restart window",
+        patch_attribute(exits, "counted_failures", lambda state, now_ms: 0),
+        MATCHING,
+        "restarts after failures",
+        first_seed=2,
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
     Mutant(

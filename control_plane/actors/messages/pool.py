@@ -9,6 +9,7 @@ from control_plane.scheduling.model import (
     PRIORITY_DEFAULT,
     SchedulerRules,
 )
+from control_plane.scheduling.quiet_hours import QuietHours, QuietPeriod
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,14 @@ class PoolSettings:
     """
     gang_check: GangCheckRules = field(default_factory=GangCheckRules)
     """The check of gangs."""
+    quiet_hours: tuple[QuietHours, ...] = ()
+    """The rules of the pool's quiet hours."""
+    quiet_periods: tuple[QuietPeriod, ...] = ()
+    """The present and the next periods of the rules, in order. They may have ended."""
+    is_quiet: bool = False
+    """Whether the last check of the quiet hours was within a period."""
+    quiet_ended_ms: int = 0
+    """The end of the last quiet hours, in epoch ms. 0: none have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +191,16 @@ class BudgetChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class QuietHoursChecked:
+    """The maintenance checked the pool's quiet hours: some have begun, ended or are now known."""
+
+    rules: tuple[QuietHours, ...]
+    """The rules of the check. The pool ignores a check of other rules than its own."""
+    periods: tuple[QuietPeriod, ...]
+    """The present and the next periods, in order."""
+
+
+@dataclass(frozen=True, slots=True)
 class SupplyChecked:
     """The provisioner checked whether instances can be launched for the pool."""
 
@@ -248,6 +267,7 @@ PoolMessage = (
     | AgentLost
     | StaleAllocationsFound
     | BudgetChecked
+    | QuietHoursChecked
     | SupplyChecked
     | PatienceEnded
     | SchedulingContinued

@@ -102,7 +102,9 @@ class TerminationOverdue:
 
 @dataclass(frozen=True, slots=True)
 class DurationExceeded:
-    """Timer: the run of a command, notebook or shell has reached `max_duration`."""
+    """Timer: the run of a command, notebook or shell has reached `max_duration`, or a trial of an
+    experiment has reached `max_trial_duration`.
+    """
 
     epoch: int
     """The epoch of the allocation."""

@@ -23,6 +23,7 @@ from control_plane.actors.messages.pool import (
     PoolMessage,
     PoolRemoved,
     PoolSettings,
+    QuietHoursChecked,
     SchedulingContinued,
     SlotsReleased,
     SlotsRequested,
@@ -35,6 +36,7 @@ from control_plane.actors.pool.events import raise_budget_event
 from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks, apply_evidence
 from control_plane.actors.pool.membership import apply_agent_message
 from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
+from control_plane.actors.pool.quiet_hours import apply_quiet_hours
 from control_plane.actors.pool.scheduling import expire_protections, run_scheduler
 from control_plane.actors.pool.state import (
     PoolState,
@@ -91,6 +93,7 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
         case (
             StaleAllocationsFound()
             | BudgetChecked()
+            | QuietHoursChecked()
             | SupplyChecked()
             | ExclusionRequested()
             | GangChecked()
@@ -151,21 +154,25 @@ def _apply_check(
     state: PoolState,
     message: StaleAllocationsFound
     | BudgetChecked
+    | QuietHoursChecked
     | SupplyChecked
     | ExclusionRequested
     | GangChecked,
     context: StepContext,
 ) -> PoolState:
-    """Apply the result of an audit, or of a check of the budget, the supply or machines.
+    """Apply the result of an audit, or of a check of the budget, the quiet hours, the supply or
+    machines.
 
     Stale allocations are released. A changed use of the budget is written into the part `settings`,
-    and webhooks announce the change.
+    and webhooks announce the change. `apply_quiet_hours` applies a check of quiet hours.
     A supply is always recorded, and the fold ends with a pass of the scheduler.
     """
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
     if isinstance(message, ExclusionRequested | GangChecked):
         return apply_evidence(state, message, context)
+    if isinstance(message, QuietHoursChecked):
+        return apply_quiet_hours(state, message, context)
     if isinstance(message, SupplyChecked):
         return evolve(
             state,

@@ -47,6 +47,10 @@ class Group:
         """
         return not self.held and any(self.pending)
 
+    def priority_or(self, default: int) -> int:
+        """Return the job's priority, or `default` for a job without a priority."""
+        return default if self.row.priority is None else self.row.priority
+
     @property
     def is_idle(self) -> bool:
         """Return whether the job has neither queued requests nor allocations."""

@@ -16,6 +16,7 @@ from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
 from control_plane.evolve import evolve
 from control_plane.scheduling.pool_choice import PoolWait, leave_time_ms
+from control_plane.scheduling.quiet_hours import is_held_back, period_at, quiet_text
 
 # The most jobs that a commit releases. Each job may be in a different part.
 RELEASED_MAX = 12
@@ -32,7 +33,7 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
     since_ms = group.stays_since_ms
     if since_ms is None or since_ms != message.since_ms:
         return state
-    now_ms, closed = context.now_ms, closed_reason(state, context)
+    now_ms, closed = context.now_ms, _closed_reason_of(state, group, context)
     leaves_ms = leave_time_ms(_wait_of(state, message.group, group, closed))
     if leaves_ms is not None and leaves_ms <= now_ms:
         waited = f"nothing of it started in pool {state.name} for {_time_text(now_ms - since_ms)}"
@@ -46,25 +47,25 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
 
 
 def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
-    """Release the due jobs of a pool that cannot provide slots, each job once.
+    """Release the due jobs to which the pool cannot provide slots, each job once.
 
     Their experiments get a WaitEnded. A pool that can provide slots releases none here: timers of
     the jobs do. At most RELEASED_MAX jobs are released. If more are due, the pool sends itself a
     SchedulingContinued.
     """
-    closed = closed_reason(state, context)
-    if not closed:
+    if not (closed_reason(state, context) or quiet_reason(state, context)):
         return state
     due = (
-        (number, group)
+        (number, group, closed)
         for number, group in job_queue_of(context).groups_at_work()
         if group.stays_since_ms is not None
         and not group.released
+        and (closed := _closed_reason_of(state, group, context))
         and (leaves_ms := leave_time_ms(_wait_of(state, number, group, closed))) is not None
         and leaves_ms <= context.now_ms
     )
     due_jobs = list(islice(due, RELEASED_MAX + 1))
-    for number, group in due_jobs[:RELEASED_MAX]:
+    for number, group, closed in due_jobs[:RELEASED_MAX]:
         _release_job(number, group, closed, context)
     if len(due_jobs) <= RELEASED_MAX:
         return state
@@ -87,6 +88,22 @@ def closed_reason(state: PoolState, context: StepContext) -> str:
     if context.now_ms < state.no_supply_until_ms:
         return f"pool {state.name} gets no instances: {state.no_supply_reason}"
     return ""
+
+
+def quiet_reason(state: PoolState, context: StepContext) -> str:
+    """Return the sentence about the pool's present quiet hours, or "" at other times."""
+    return quiet_text(state.name, settings_of(context).quiet_periods, context.now_ms)
+
+
+def _closed_reason_of(state: PoolState, group: Group, context: StepContext) -> str:
+    """Return why the pool cannot provide slots to a job, or "". Urgent jobs have no quiet hours."""
+    if closed := closed_reason(state, context):
+        return closed
+    settings = settings_of(context)
+    period = period_at(settings.quiet_periods, context.now_ms)
+    if period is None or not is_held_back(period, group.priority_or(settings.default_priority)):
+        return ""
+    return quiet_reason(state, context)
 
 
 def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWait:

@@ -33,7 +33,14 @@ from control_plane.scheduling.model import (
     AllocationRequest,
     AllocationStart,
     Job,
+    SchedulePlan,
     Victim,
+)
+from control_plane.scheduling.quiet_hours import (
+    add_quiet_hours,
+    period_at,
+    quiet_text,
+    startable_jobs,
 )
 from control_plane.scheduling.reservations import (
     Reservation,
@@ -62,13 +69,15 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     Each start sends a SlotsAssigned to the trial and an AllocationPlaced to the agents. Each
     preemption sends a PreemptionRequested.
 
-    If requests are queued and the pool is draining or over its budget, only `wait_reason` is set.
-    Without queued requests, allocations beyond `max_slots` are preempted even then. If the plan
+    If requests are queued and the pool is draining or over its budget, nothing starts. Without
+    queued requests, allocations beyond `max_slots` are preempted even then. In quiet hours, only
+    urgent jobs start, and running work of other jobs is preempted if the rules say so. If the plan
     exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
     """
     settings = settings_of(context)
+    period = period_at(settings.quiet_periods, context.now_ms)
     closed = _closed_reason(state.name, settings) if state.queued else ""
-    if closed:
+    if closed and not (period and period.checkpoints):
         context.add_reason(closed)
         return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
@@ -79,14 +88,19 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         context.add_reason(_reservation_text(reservation))
     reserved_slots = reservation.slots if reservation else state.reserved_slots
     state = evolve(state, reservation=reservation, reserved_slots=reserved_slots)
-    plan = schedule_jobs(
-        view.jobs,
-        view.agents,
-        settings.scheduler,
-        STARTS_MAX,
-        can_grow=bool(settings.provider),
-        reservation=reservation,
-    )
+    plan = SchedulePlan((), (), closed)
+    if not closed:
+        plan = schedule_jobs(
+            view.startable,
+            view.agents,
+            settings.scheduler,
+            STARTS_MAX,
+            can_grow=bool(settings.provider),
+            reservation=reservation,
+        )
+    if period is not None:
+        quiet = quiet_text(state.name, settings.quiet_periods, context.now_ms)
+        plan = add_quiet_hours(plan, view.jobs, period, quiet)
     applied = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
     for decision in decisions:
@@ -123,6 +137,10 @@ class PoolView:
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
+    startable: tuple[Job, ...]
+    """The jobs as the scheduler sees them. In quiet hours, jobs that may not start are without
+    requests.
+    """
     reservation: Reservation | None
     """The agents that are reserved for a waiting job. None: no job has a reservation."""
 
@@ -155,8 +173,8 @@ def view_at(
     """Return the input of a scheduling pass at the time `now_ms`, from contents that were read
     before.
 
-    The reservation is renewed for that time, and protected allocations are kept out of preemption.
-    Neither changes `state`.
+    In quiet hours, the reservation is for a job that may start. The reservation is renewed for that
+    time, and protected allocations are kept out of preemption. Neither changes `state`.
     """
     kept = {
         allocation.allocation_id: allocation.group
@@ -164,8 +182,10 @@ def view_at(
         if now_ms < allocation.until_ms
     }
     jobs = tuple(keep_allocations(contents.jobs, kept)) if kept else contents.jobs
+    period = period_at(settings.quiet_periods, now_ms)
+    startable = jobs if period is None else tuple(startable_jobs(jobs, period))
     reservation = renew_reservation(
-        jobs,
+        startable,
         contents.agents,
         settings.scheduler,
         state.reservation,
@@ -174,7 +194,7 @@ def view_at(
         started=state.started,
         last_slots=state.reserved_slots,
     )
-    return PoolView(jobs, contents.agents, reservation)
+    return PoolView(jobs, contents.agents, startable, reservation)
 
 
 def expire_protections(state: PoolState, context: StepContext) -> PoolState:

@@ -17,6 +17,7 @@ from control_plane.actors.trial.gang import advance_node, later_state
 from control_plane.actors.trial.lost_work import begin_run
 from control_plane.actors.trial.metering import start_metering
 from control_plane.actors.trial.state import Allocation, AllocationState, DesiredState, TrialState
+from control_plane.actors.trial.time_limit import TIME_REASON, remaining_time_ms
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
@@ -32,14 +33,15 @@ def assign_places(
 
     The experiment may get a TrialMetered, and a TrialMetricsDiscarded if the run discards metrics
     of lost work. With a `max_duration`, a DurationExceeded timer ends the run of a command,
-    notebook or shell, and an experiment gets a TrialPlaced. A repeated assignment changes nothing.
+    notebook or shell, and an experiment gets a TrialPlaced. With a `max_trial_duration`, the timer
+    is set for the time that the trial has left. A repeated assignment changes nothing.
     """
     if allocation.places:
         return state
     if state.settings.experiment_duration_ms is not None:
         placed_message = TrialPlaced(state.number, state.run_generation, context.now_ms)
         context.send(addresses.experiment(state.experiment_id), placed_message)
-    duration_ms = state.settings.max_duration_ms
+    duration_ms = state.settings.max_duration_ms or remaining_time_ms(state)
     if duration_ms is not None:
         context.set_timer(context.now_ms + duration_ms, DurationExceeded(state.epoch))
     placed = evolve(
@@ -133,12 +135,18 @@ def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext
 
 
 def end_long_run(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Kill a run that has reached `max_duration`. The run then ends regularly.
+    """Stop a run that has reached `max_duration` or `max_trial_duration`.
 
-    Return the state unchanged if the allocation was killed before.
+    The run of a command, notebook or shell is killed, and then ends regularly. The run of an
+    experiment is asked to save its work; after the exit, the trial is canceled. Return the state
+    unchanged if the allocation was killed before.
     """
     if allocation.desired_state is DesiredState.KILL:
         return state
+    if not state.settings.runs_once:
+        context.add_reason(f"the run is stopped: {TIME_REASON}")
+        allocation = evolve(allocation, has_come_to_limit=True)
+        return preempt(evolve(state, allocation=allocation), allocation, TIME_REASON, context)
     context.add_reason("the run has come to its max_duration")
     return kill(state, evolve(allocation, has_come_to_limit=True), DURATION_REASON)
 

@@ -21,6 +21,11 @@ from control_plane.actors.trial.lifecycle import (
 )
 from control_plane.actors.trial.metering import stop_metering_agent
 from control_plane.actors.trial.repeated_failures import record_failure
+from control_plane.actors.trial.restart_window import (
+    count_failure,
+    counted_failures,
+    window_text,
+)
 from control_plane.actors.trial.single_run import end_single_run
 from control_plane.actors.trial.stalls import (
     judge_full_disk,
@@ -205,9 +210,9 @@ def _after_failure(
     """Count a failure of the code, and start again or end the trial in ERROR.
 
     The trial ends if the failure is permanent, if a log policy has canceled retries, if a failure
-    on another machine was alike, or if more than `max_restarts` failures were counted. A failure
-    that a damaged checkpoint excuses is not counted as a restart, unless a log policy has canceled
-    retries.
+    on another machine was alike, or if more than `max_restarts` failures count. With a
+    `restart_window`, only failures within the window count. A failure that a damaged checkpoint
+    excuses is not counted as a restart, unless a log policy has canceled retries.
     """
     if not state.retries_canceled and can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
@@ -217,8 +222,7 @@ def _after_failure(
         text = f"the run hung: {allocation.desired_state_reason}"
     state, repetition = record_failure(state, allocation, message)
     state = evolve(
-        state,
-        restarts=state.restarts + 1,
+        count_failure(state, context.now_ms),
         stalls=0,
         message=text,
         # A run with nothing left to train must also exit well (decision 0080).
@@ -230,12 +234,13 @@ def _after_failure(
         if not message.is_permanent:
             state = evolve(state, message=f"no restart: {reason}\n{text}")
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
-    if state.restarts > allowed:
+    failures, window = counted_failures(state, context.now_ms), window_text(state)
+    if failures > allowed:
         context.add_reason(
-            f"it failed {count_text(state.restarts, 'time')}; max_restarts is {allowed}"
+            f"it failed {count_text(failures, 'time')}{window}; max_restarts is {allowed}"
         )
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
-    context.add_reason(f"restart {state.restarts} of {allowed}")
+    context.add_reason(f"restart {failures} of {allowed}{window}")
     return release_and_reconcile(state, allocation, context)
 
 

@@ -110,9 +110,9 @@ def inherit_checkpoint(
 def continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
     """Make an ended trial ACTIVE again in a later run generation, and reconcile.
 
-    The trial continues from its latest checkpoint, with restarts and stalls reset to 0. Effects of
-    log policies on retries and agents end. Return the state unchanged if the trial has not ended,
-    or the message's run generation is not later.
+    The trial continues from its latest checkpoint, with restarts, stalls and used time reset to 0.
+    Effects of log policies on retries and agents end. Return the state unchanged if the trial has
+    not ended, or the message's run generation is not later.
     """
     if not state.status.is_final or message.run_generation <= state.run_generation:
         return state
@@ -124,6 +124,8 @@ def continue_trial(state: TrialState, message: TrialContinued, context: StepCont
         settings=message.settings,
         run_generation=message.run_generation,
         restarts=0,
+        failure_times=(),
+        used_ms=0,
         stalls=0,
         retries_canceled="",
         excluded_agents=(),

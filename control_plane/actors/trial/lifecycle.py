@@ -13,6 +13,7 @@ from control_plane.actors.step import StepContext
 from control_plane.actors.trial.allocation import kill, preempt
 from control_plane.actors.trial.metering import finish_metering
 from control_plane.actors.trial.state import Allocation, AllocationState, TrialState
+from control_plane.actors.trial.time_limit import TIME_REASON, count_used_time, remaining_time_ms
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
@@ -39,7 +40,8 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
     No other function decides this. Return the updated state.
 
     - Without an allocation: end the trial if it is killed, stopped, done, or its experiment is
-      stopping. Otherwise request slots if `wants_slots`.
+      stopping. Otherwise request slots if `wants_slots`, or cancel the trial if it has used up the
+      time of `max_trial_duration`.
     - With a queued request: withdraw the request if the trial must not run, and reconcile again.
     - With held slots: kill the allocation for a kill or an error, or ask it to save its work. The
       trial goes on after the exit.
@@ -50,7 +52,11 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
             return end_stopped_trial(state, context)
         if state.stopped or is_done(state):
             return end_trial(state, Status.COMPLETED, None, context)
-        return _request_slots(state, context) if wants_slots(state) else state
+        if not wants_slots(state):
+            return state
+        if remaining_time_ms(state) == 0:
+            return _cancel_at_time_limit(state, context)
+        return _request_slots(state, context)
     is_active = state.experiment_status is Status.ACTIVE
     if is_active and not (state.killed or state.stopped):
         return state
@@ -183,6 +189,17 @@ def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
     return end_trial(state, Status.CANCELED, ExitReason.USER_CANCELED, context)
 
 
+def _cancel_at_time_limit(state: TrialState, context: StepContext) -> TrialState:
+    """Cancel a trial that has work left, but has used up the time of `max_trial_duration`."""
+    context.add_reason(TIME_REASON)
+    text = (
+        f"trial {state.trial_id} was canceled: {TIME_REASON}; `detcloud experiment continue "
+        f"{state.experiment_id}` continues for as long again"
+    )
+    canceled, reason = Status.CANCELED, ExitReason.USER_CANCELED
+    return end_trial(evolve(state, message=text), canceled, reason, context, says_why=True)
+
+
 def _request_slots(state: TrialState, context: StepContext) -> TrialState:
     """Send the pool a SlotsRequested for a new epoch, and return the state with a PENDING
     allocation.
@@ -221,8 +238,9 @@ def _release_slots(state: TrialState, allocation: Allocation, context: StepConte
     """Send the pool a SlotsReleased, and finish the metering (`finish_metering`).
 
     For slots with a price, a usage row is written and the experiment gets a TrialMetered. Return
-    the state with the new cost. The allocation stays in the state.
+    the state with the new cost and the used time. The allocation stays in the state.
     """
+    state = count_used_time(state, allocation, context.now_ms)
     context.send(
         addresses.pool(allocation.pool),
         SlotsReleased(

@@ -101,7 +101,7 @@ class Allocation:
     notice_outcome: str = ""
     """The gang's reaction to an interruption notice, one of NOTICE_OUTCOMES, or ""."""
     has_come_to_limit: bool = False
-    """Whether the run was killed at `max_duration`."""
+    """Whether the run was killed at `max_duration`, or asked to stop at `max_trial_duration`."""
     hang: Hang | None = None
     """The latest hang of the run (hangs.py). None: the run has never hung."""
     has_hung: bool = False
@@ -376,6 +376,14 @@ class TrialState:
     """The deletions of expired logs and metrics (expiry.py). None: nothing was deleted."""
     check_moves: int = 0
     """The number of consecutive runs that ended because the check of the machines failed."""
+    used_ms: int = field(default=0, metadata=keep_stored_name("used"))
+    """The time in ms that ended allocations have held slots since the trial was created or
+    continued. Counted only with a limit (time_limit.py).
+    """
+    failure_times: tuple[int, ...] = field(default=(), metadata=keep_stored_name("failed"))
+    """The times of the latest failures of the training code, in epoch ms. Stored only with a
+    restart window (restart_window.py).
+    """
 
     @property
     def expired_data(self) -> ExpiredData:

@@ -49,6 +49,7 @@ from control_plane.usecases.pool_settings import (
     remove_pool,
     set_draining,
 )
+from control_plane.usecases.quiet_hours import check_quiet_hours
 
 CONFIG_CHARACTERS_MAX = 256 * 1024
 CONFIG_BYTES_MAX = 2 * 1024 * 1024
@@ -177,6 +178,7 @@ def put(
         present = cluster.find_pool(resource_pool)
         pool = check_pool(resource_pool, body.config, body.overrides, present)
         check_providers(services, {"": pool})
+        check_quiet_hours({"": pool}, services.now_ms())
         warnings[:] = default_type_notices([pool])
         configure_pool(services, pool, cluster, request.by, lambda _: extra_writes(resource_pool))
         return resource_pool

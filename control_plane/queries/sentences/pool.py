@@ -6,6 +6,7 @@ from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.records import Availability
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import count_text, last_line
+from control_plane.scheduling.quiet_hours import moment_text
 
 
 def _availability_text(availability: Availability) -> str:
@@ -22,6 +23,14 @@ def _request_sentence(message: to_pool.SlotsRequested, context: SentenceContext)
     """Return the number of slots that an allocation requests."""
     name = f"allocation {message.trial_id}.{message.epoch}"
     return f"{name} asks for {count_text(message.slots, 'slot')}"
+
+
+def _quiet_sentence(message: to_pool.QuietHoursChecked, context: SentenceContext) -> str:
+    """Return the begin and the end of the first period that the check has found."""
+    if not message.periods:
+        return "the pool has no quiet hours"
+    first = message.periods[0]
+    return f"quiet hours from {moment_text(first.from_ms)} until {moment_text(first.until_ms)}"
 
 
 OF_POOLS: Mapping[type, Sentence] = {
@@ -45,6 +54,7 @@ OF_POOLS: Mapping[type, Sentence] = {
     to_pool.BudgetChecked: lambda m, context: (
         "the budget is used up" if m.over_budget else "the budget is not used up"
     ),
+    to_pool.QuietHoursChecked: _quiet_sentence,
     to_pool.SupplyChecked: lambda m, context: (
         f"no instance can be launched now: {last_line(m.no_supply_reason)}"
         if m.no_supply_reason

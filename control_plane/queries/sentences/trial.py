@@ -149,7 +149,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"the time for {context.allocation(m.epoch)} to stop is over"
     ),
     to_trial.DurationExceeded: lambda m, context: (
-        f"{context.allocation(m.epoch)} has come to its max_duration"
+        f"the time that {context.allocation(m.epoch)} may take is over"
     ),
     HangReported: lambda m, context: (
         f"{context.allocation(m.epoch)} has been silent for {m.silent_ms // 1000} s"

@@ -25,7 +25,15 @@ class ResourcePool(Resource):
     scheduler = Field[dict[str, Any]](
         "The scheduler's settings: type, preemption, fitting_policy and more."
     )
-    state = Field[str]("The state: OPEN, or DRAINING if the pool starts no more trials.")
+    state = Field[str](
+        "The state: OPEN, DRAINING if the pool starts no more trials, OVER_BUDGET, or QUIET_HOURS."
+    )
+    quiet_until_ms = Field[int | None](
+        "The end of the present quiet hours in epoch ms; None outside of quiet hours."
+    )
+    next_quiet_ms = Field[int | None](
+        "The begin of the next quiet hours in epoch ms; None for a pool without quiet hours."
+    )
     slots = Field[int]("The number of usable slots on the pool's agents.")
     free_slots = Field[int]("The number of usable slots without an allocation.")
     agents = Field[int]("The number of agents in the pool.")

@@ -55,6 +55,10 @@ class TrialHandle(Resource):
     restarts = Field[int](
         "The number of failures; the failure beyond `max_restarts` ends the trial."
     )
+    counted_restarts = Field[int](
+        "The failures that count against `max_restarts`: those within `restart_window` if it is "
+        "set, else all."
+    )
     losses = Field[int]("The number of lost machines and agents, which do not count as failures.")
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
     recent_damages = Field[list[Damage]](

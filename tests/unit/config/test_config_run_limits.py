@@ -68,6 +68,31 @@ def test_limits_of_an_experiment_are_fields_of_its_configuration() -> None:
     assert settings.idle_timeout_ms == HOUR_MS // 2
     # The experiment ends at max_duration, so that the run itself has no such limit.
     assert settings.max_duration_ms is None
+    assert (settings.trial_duration_ms, settings.restart_window_ms) == (None, None)
+
+
+def test_limits_of_each_trial_are_settings_of_the_trial() -> None:
+    text = "entrypoint: python3 train.py\nmax_trial_duration: 3h\nrestart_window: 1d\n"
+    config = check_config(text + "searcher: {name: single, max_length: 1, metric: loss}\n")
+    settings = trial_settings(config, "pool", 0)
+    assert settings.trial_duration_ms == 3 * HOUR_MS
+    assert settings.restart_window_ms == 24 * HOUR_MS
+    # Commands have no trials with a limit.
+    assert trial_settings(config, "pool", 0, COMMAND).trial_duration_ms is None
+
+
+@pytest.mark.parametrize("restarts", [100, 101])
+def test_restart_window_needs_few_restarts(restarts: int) -> None:
+    text = f"max_restarts: {restarts}\nrestart_window: 1d\nentrypoint: a\n"
+    text += "searcher: {name: single, max_length: 1, metric: loss}\n"
+    if restarts == 100:
+        assert check_config(text).max_restarts == 100
+        return
+    with pytest.raises(ConfigInvalid) as refused:
+        check_config(text)
+    [problem] = refused.value.problems
+    assert (problem.path, problem.line) == ("max_restarts", 1)
+    assert check_config(text.replace("restart_window: 1d\n", "")).max_restarts == 101
 
 
 @pytest.mark.parametrize(
@@ -102,6 +127,13 @@ def test_cluster_has_separate_limits_for_experiments() -> None:
     problem = of_experiments.find_problem(JobKind.EXPERIMENT, RunLimits(None, None))
     assert problem is not None
     assert problem.loc == ("max_duration",)
+    fields = {"experiment_limits": {"longest_max_trial_duration": "2h"}}
+    of_trials = ClusterConfig.model_validate(fields).experiment_limits
+    assert of_trials.config_layer(JobKind.EXPERIMENT) == {"max_trial_duration": "2h"}
+    assert of_trials.find_problem(JobKind.EXPERIMENT, RunLimits(1, 1, 2 * HOUR_MS)) is None
+    problem = of_trials.find_problem(JobKind.EXPERIMENT, RunLimits(1, 1, 2 * HOUR_MS + 1))
+    assert problem is not None
+    assert problem.loc == ("max_trial_duration",)
 
 
 def test_default_of_the_cluster_ends_idle_notebooks() -> None:

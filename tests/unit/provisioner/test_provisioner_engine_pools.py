@@ -22,6 +22,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import Market, Offering
+from control_plane.scheduling.quiet_hours import QuietPeriod
 from control_plane.scheduling.reservations import OverdueSize
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
@@ -152,6 +153,36 @@ def test_pool_without_new_work_has_no_minimum_of_instances(field: str) -> None:
     settings = Cluster(provider=provider, **{field: True}).pools.pool_snapshot("blue").settings
     assert settings is not None
     assert (settings.min_instances, settings.max_instances) == (0, 2)
+
+
+def quiet_cluster(period: QuietPeriod) -> Cluster:
+    provider = json.dumps({"type": "local", "min_instances": 1, "max_instances": 2})
+    cluster = Cluster(provider=provider, quiet_periods=(period,), reserve_after_ms=0)
+    cluster.job(1)
+    cluster.ask(1, 2, 1)
+    return cluster
+
+
+def test_quiet_hours_launch_nothing_and_have_no_minimum_of_instances() -> None:
+    cluster = quiet_cluster(QuietPeriod(NOW_MS, NOW_MS + 3_600_000))
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert snapshot.settings is not None
+    assert snapshot.settings.min_instances == 0
+    # 1,000,000 ms are 00:16:40.
+    why = "the pool has quiet hours until 1970-01-01 01:16 UTC"
+    assert snapshot.demand == Demand((JobDemand({2: 1}),), hold_reason=why)
+    cluster.engine.clock = lambda: NOW_MS + 3_600_000
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert snapshot.settings is not None
+    assert (snapshot.settings.min_instances, snapshot.demand.hold_reason) == (1, "")
+
+
+def test_quiet_hours_launch_instances_for_urgent_jobs_only() -> None:
+    cluster = quiet_cluster(QuietPeriod(NOW_MS, NOW_MS + 1, urgent_priority=5))
+    cluster.job(2, priority=5)
+    cluster.ask(2, 1, 2)
+    cluster.ask(3, 0, 1)
+    assert cluster.demand == Demand((JobDemand({1: 1}),))
 
 
 def test_snapshot_has_idle_busy_and_drained_agents() -> None:

@@ -22,7 +22,12 @@ from control_plane.actors.messages.experiment import (
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
-from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
+from control_plane.actors.messages.pool import (
+    BudgetChecked,
+    PatienceEnded,
+    QuietHoursChecked,
+    SupplyChecked,
+)
 from control_plane.actors.messages.trial import TrialMoved
 from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.records import DataRetention
@@ -34,6 +39,7 @@ from control_plane.queries import history as views
 from control_plane.queries.pages import encode_cursor
 from control_plane.queries.sentences.context import SentenceContext
 from control_plane.queries.sentences.registry import SENTENCES, sentence
+from control_plane.scheduling.quiet_hours import QuietPeriod
 from control_plane.state.table import Expect, Key, Put
 from tests.changed_actors import change_actor_type
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
@@ -340,6 +346,11 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         ),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
+        (QuietHoursChecked((), ()), "the pool has no quiet hours"),
+        (
+            QuietHoursChecked((), (QuietPeriod(0, 3_600_000), QuietPeriod(7_200_000, 7_200_001))),
+            "quiet hours from 1970-01-01 00:00 UTC until 1970-01-01 01:00 UTC",
+        ),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),
         (max_cost_change(0.125), "changed by ana: max_cost to $0.1250"),
         (max_cost_change(1_234_567.5), "changed by ana: max_cost to $1234567.50"),

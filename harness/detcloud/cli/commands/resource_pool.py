@@ -112,6 +112,9 @@ DETAILS = (
     Column("Default priority", lambda pool: pool["scheduler"]["default_priority"]),
     Column("Provider", lambda pool: (pool["config"]["provider"] or {}).get("type")),
     field_column("Waits", "waits"),
+    # Clusters of older versions do not send the times of quiet hours.
+    time_column("Quiet until", "quiet_until_ms"),
+    time_column("Next quiet hours", "next_quiet_ms"),
     Column("Cost this month", _cost_text),
     Column("No instances", lambda pool: pool["fleet"]["trouble"] or pool["fleet"]["waits"]),
     # Clusters of older versions do not send `warning`.

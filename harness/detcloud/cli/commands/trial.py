@@ -24,9 +24,11 @@ from detcloud.cli.framework.session import (
 from detcloud.cli.rendering.columns import (
     METRIC_SUMMARY_COLUMNS,
     TRIAL_COLUMNS,
+    TRIAL_COUNTED_FAILURES,
     TRIAL_DAMAGED_METADATA,
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
+    TRIAL_END,
     TRIAL_EXCLUDED_AGENTS,
     TRIAL_HANG,
     TRIAL_LOG_MATCHES,
@@ -194,6 +196,8 @@ def describe_trial(arguments: Namespace) -> int:
     shows_warm_start = bool(trial.data.get("warm_start") or arguments.form == "csv")
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
+    losses += [TRIAL_COUNTED_FAILURES] * bool(trial.data.get("restart_window_ms"))
+    losses += [TRIAL_END] * bool(trial.data.get("ends_ms"))
     losses += [TRIAL_HANG] * bool((trial.data.get("allocation") or {}).get("hang"))
     # Clusters of older versions do not send `replacements`.
     losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))

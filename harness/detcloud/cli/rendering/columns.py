@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.conditions import CONDITION, condition_text
-from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.quantities import bytes_text, dollars_text, duration_text
 from detcloud.cli.rendering.replacements import replacements_text
 from detcloud.cli.rendering.table import (
     Column,
@@ -238,6 +238,16 @@ def _losses_text(trial: Item) -> str:
     return "\n".join(lines)
 
 
+def _counted_failures_text(trial: Item) -> str:
+    """Return the failures that count against `max_restarts`, and the restart window.
+
+    Args:
+        trial: the fields of a trial, with `counted_restarts` and a `restart_window_ms`.
+    """
+    window = duration_text(trial["restart_window_ms"] / 1000)
+    return f"{trial['counted_restarts']} within {window}"
+
+
 def holders_text(holders: Mapping[str, Any]) -> str:
     """Return the users, model versions and experiments that keep a checkpoint.
 
@@ -326,6 +336,8 @@ TRIAL_DETAILS = (
 # Columns that `trial describe` prints only for trials to which they apply.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
+TRIAL_COUNTED_FAILURES = Column("Counted failures", _counted_failures_text)
+TRIAL_END = time_column("Ends", "ends_ms")
 TRIAL_HANG = Column("Hang", lambda trial: trial["allocation"]["hang"]["text"])
 TRIAL_REPLACEMENTS = Column("Replacements", replacements_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)

@@ -373,3 +373,14 @@ def test_larger_metrics_sort_first_if_larger_is_better(
         trial.update(best_metric=best)
     listed = json.loads(detcloud("trial", "list", "1", "--json").out)
     assert [trial["id"] for trial in listed] == [2, 1]
+
+
+def test_description_has_the_counted_failures_and_the_end_of_the_run(
+    cluster_with_log: FakeCluster, detcloud: Detcloud
+) -> None:
+    assert "Counted failures" not in detcloud("t", "describe", "1").out
+    limits = {"restarts": 9, "counted_restarts": 2, "restart_window_ms": 86_400_000}
+    cluster_with_log.trials[0] |= {**limits, "ends_ms": NOON_MS}
+    out = detcloud("t", "describe", "1").out
+    assert "Counted failures   2 within 24 h\n" in out
+    assert "Ends               2026-01-31 12:00:00+0000\n" in out

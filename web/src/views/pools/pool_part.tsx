@@ -70,6 +70,8 @@ function Facts({ pool, onDone }: { pool: Pool; onDone: () => Promise<void> }) {
     <dl class="facts">
       <dt>Jobs</dt><dd>{countText(pool.jobs, "job")}; of their trials {pool.running} run, {pool.queued} wait</dd>
       <BudgetPart pool={pool} onDone={onDone} />
+      {pool.quiet_until_ms != null && <><dt>Quiet hours</dt><dd>until <Moment ms={pool.quiet_until_ms} />; no work starts before, except urgent jobs</dd></>}
+      {pool.quiet_until_ms == null && pool.next_quiet_ms != null && <><dt>Next quiet hours</dt><dd><Moment ms={pool.next_quiet_ms} /></dd></>}
       {pool.waits && <><dt>Waits</dt><dd>{pool.waits}</dd></>}
     </dl>
   );

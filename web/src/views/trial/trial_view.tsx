@@ -6,7 +6,7 @@ import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { DeletedNote } from "../../parts/deleted_note";
 import { Action } from "../../parts/dialog";
-import { countText, dollarsText, numberText, stepsText, valueText } from "../../parts/format";
+import { countText, dollarsText, durationText, numberText, stepsText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { MetadataInPlace } from "../../parts/remarks";
 import { ReplacementBars } from "../../parts/replacements";
@@ -116,6 +116,11 @@ function Part({ trial, mayChange }: { trial: TrialWhole; mayChange: boolean }) {
   return <MetricsPart trial={trial} />;
 }
 
+/** Return the suffix for the failures that count against `max_restarts`. "" without a window. */
+function windowText({ restart_window_ms: window, counted_restarts: counted }: TrialWhole): string {
+  return window ? `, ${counted} within the restart window of ${durationText(window)}` : "";
+}
+
 function Facts({ trial }: { trial: TrialWhole }) {
   const places = trial.allocation?.places.map(({ agent_id, slots }) => `${agent_id} (slots ${slots.join(", ") || "none"})`);
   return (
@@ -127,8 +132,9 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
       {trial.allocation && <><dt>Runs on</dt><dd>{places?.join(", ") || "no agent yet"}</dd><WaysIn id={trial.id!} isTrial /></>}
       {trial.allocation?.hang && <><dt>Hangs</dt><dd class="bad">since <Moment ms={trial.allocation.hang.since_ms} />: {trial.allocation.hang.text}</dd></>}
+      {trial.ends_ms != null && <><dt>Ends</dt><dd><Moment ms={trial.ends_ms} />, at its max_trial_duration</dd></>}
       <dt>Failures</dt>
-      <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
+      <dd>{trial.restarts}{windowText(trial)}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
         <div class="pair" key={loss.time_ms}><dt>Lost</dt><dd><Moment ms={loss.time_ms} /> {loss.agent_id}: {loss.cause}</dd></div>
       ))}
