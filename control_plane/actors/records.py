@@ -140,6 +140,8 @@ class TrialSettings:
     """The trace that the runs continue. None: the submission had no trace context."""
     restarts_hangs: bool = False
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
+    ends_low_use: bool = False
+    """Whether a run whose slots compute too little is canceled (trial/low_use.py)."""
 
 
 @dataclass(frozen=True, slots=True)

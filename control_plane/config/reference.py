@@ -30,6 +30,7 @@ from control_plane.config.experiment import ExperimentConfig, LengthConfig, Step
 from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
+from control_plane.config.low_use import LowUse
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.run_limits import ExperimentLimitRules, RunLimitRules
 from control_plane.config.searcher import SearcherSection, searcher_model, searcher_names
@@ -112,6 +113,12 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`hang_detection`: trials whose processes live, but neither report nor print anything.",
         HangDetection,
     ),
+    (
+        "Low use",
+        "`low_use`: trials whose slots compute too little. `task_container_defaults` has the "
+        "defaults of the cluster and of pools.",
+        LowUse,
+    ),
     ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
     (
         "Schedule",
@@ -152,6 +159,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Optimizations": "map",
     "Profiling": "map",
     "HangDetection": "map",
+    "LowUse": "map",
     "Debugger": "map",
     "Schedule": "map",
     "Reproducibility": "map",

@@ -67,6 +67,7 @@ from control_plane.actors.messages.experiment import (
     WaitEnded,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
@@ -145,6 +146,7 @@ def _apply_message(
             | JobAudited()
             | ClusterRestored()
             | TrialAlerted()
+            | TrialUsedLittle()
             | TrialLogMatched()
             | WebhooksChanged()
             | DeadlineNear()
@@ -213,6 +215,7 @@ def _apply_housekeeping(
     | JobAudited
     | ClusterRestored
     | TrialAlerted
+    | TrialUsedLittle
     | TrialLogMatched
     | WebhooksChanged
     | DeadlineNear,
@@ -222,7 +225,13 @@ def _apply_housekeeping(
     apply a message about events (`apply_event_message`).
     """
     match message:
-        case TrialAlerted() | TrialLogMatched() | WebhooksChanged() | DeadlineNear():
+        case (
+            TrialAlerted()
+            | TrialUsedLittle()
+            | TrialLogMatched()
+            | WebhooksChanged()
+            | DeadlineNear()
+        ):
             return apply_event_message(state, message, context)
         case CollectionEnded():
             return finish_collection(state, message, context)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import (
@@ -24,6 +25,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
+from control_plane.actors.use import NO_USE, Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -365,6 +367,8 @@ class TrialMetered:
     """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
     """Whether the allocation still holds slots."""
+    use: Use = NO_USE
+    """The measured use of slots that the trial no longer holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +487,7 @@ ExperimentMessage = (
     | DurationEnded
     | DeadlineNear
     | TrialAlerted
+    | TrialUsedLittle
     | WebhooksChanged
     | TrialSignaled
     | TrialLogMatched

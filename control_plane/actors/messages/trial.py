@@ -7,6 +7,7 @@ from typing import Final
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 from control_plane.rows.stored_fields import keep_stored_name
 
@@ -474,6 +475,8 @@ AllocationMessage = (
     | HangReported
     | StacksReported
     | HangTimeOver
+    | UseReported
+    | LowUseReported
 )
 TrialMessage = (
     TrialCreated

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Snapshot, Status, TrialSettings
 from control_plane.actors.replacement import Replacement
+from control_plane.actors.use import NO_USE, Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
@@ -106,6 +107,16 @@ class Allocation:
     """The latest hang of the run (hangs.py). None: the run has never hung."""
     has_hung: bool = False
     """Whether the run was killed because it hung."""
+    uses: tuple[Use, ...] = ()
+    """The measured use of each node by rank, as far as the nodes have reported (low_use.py)."""
+    low_nodes: tuple[int, ...] = ()
+    """The ranks of the nodes whose slots compute too little."""
+    low_since_ms: int | None = None
+    """The time since which all nodes compute too little, in epoch ms. None: they do not."""
+    low_percent: float = 0.0
+    """The mean use in percent at the last report of low use."""
+    low_use_reason: str = ""
+    """Why the run is ended for its low use. "": it is not."""
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -351,6 +362,8 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
+    use: Use = NO_USE
+    """The measured use of ended allocations."""
 
     @property
     def has_reached_length(self) -> bool:
