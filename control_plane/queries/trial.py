@@ -12,6 +12,7 @@ from control_plane.actors.trial.hangs import hang_text
 from control_plane.actors.trial.metering import cost_so_far
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
+from control_plane.actors.use import Use, sum_uses
 from control_plane.agents.sessions import ENVIRONMENT, read_metadata_of, read_trial_metadata
 from control_plane.errors import Code, RequestError
 from control_plane.json_gate import parse_stored_object, readable
@@ -27,6 +28,7 @@ from control_plane.queries.conditions import (
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.replacements import ReplacementView, trial_replacements
 from control_plane.queries.state_filter import StateFilter
+from control_plane.queries.use_answer import UseAnswer, use_answer
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX
 
@@ -50,17 +52,26 @@ class Hang(Answer):
     text: str
 
 
+class LowUse(Answer):
+    """A time in which the slots of a run compute too little, since `since_ms`."""
+
+    since_ms: int
+    text: str
+
+
 class Allocation(Answer):
     """The current allocation of a trial.
 
     `places` is empty while the allocation waits for slots; then it has an item for each node.
-    `hang` describes a present hang of the run; null while the run works.
+    `hang` describes a present hang of the run; null while the run works. `low_use` describes too
+    little use of the slots; null while the use is enough.
     """
 
     id: str
     state: str
     places: list[Place]
     hang: Hang | None
+    low_use: LowUse | None
 
 
 class Loss(Answer):
@@ -131,6 +142,7 @@ class Trial(Answer):
     latest_checkpoint: str | None
     warm_start: str | None
     allocation: Allocation | None
+    use: UseAnswer | None
     created_ms: int
     ended_ms: int | None
     message: str
@@ -345,6 +357,7 @@ def _fields(services: Services, state: TrialState, search: _Search) -> dict[str,
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
         "warm_start": inherited.uuid if inherited else search.warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
+        "use": use_answer(_use(state)),
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": _shown_message(state),
@@ -374,6 +387,11 @@ def _cost_micros(services: Services, state: TrialState) -> int:
     if allocation is None or not allocation.places:
         return state.cost_micros
     return state.cost_micros + cost_so_far(allocation, services.now_ms())
+
+
+def _use(state: TrialState) -> Use:
+    """Return the measured use of the trial, as far as the running allocation has reported."""
+    return state.use + sum_uses(state.allocation.uses if state.allocation else ())
 
 
 def _steps_completed(services: Services, state: TrialState) -> int:
@@ -422,6 +440,16 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
         state="TERMINATING" if is_ending else held.state.value,
         places=[Place(agent_id=place.agent, slots=list(place.slots)) for place in held.places],
         hang=_hang(held),
+        low_use=_low_use(held),
+    )
+
+
+def _low_use(held: TrialAllocation) -> LowUse | None:
+    """Return the answer for a present low use of the slots, or None."""
+    if held.low_since_ms is None:
+        return None
+    return LowUse(
+        since_ms=held.low_since_ms, text=f"its slots compute {held.low_percent:.1f} % of the time"
     )
 
 

@@ -148,20 +148,21 @@ class TestLowUse:
         assert actor.messages_to("experiment#1") == []
 
 
-class TestReports:
-    LINE = {"kind": "use", "measured_ms": 10, "busy_ms": 5, "low_ms": 2, "memory_ms": 1}
-    LOW_LINE = {"kind": "low_use", "is_low": True, "percent": 2.5, "time_ms": HOUR_MS}
+LINE = {"kind": "use", "measured_ms": 10, "busy_ms": 5, "low_ms": 2, "memory_ms": 1}
+LOW_LINE = {"kind": "low_use", "is_low": True, "percent": 2.5, "time_ms": HOUR_MS}
 
+
+class TestReports:
     def convert(self, line: dict[str, object], writer: str = "agent") -> object:
         return to_message(Report(4, 1, writer, 1, line), ReportContext("loss", node_rank=1))
 
     def test_lines_of_the_agent_become_messages(self) -> None:
-        assert self.convert(self.LINE) == UseReported(1, Use(10, 5, 2, 1), 1)
-        assert self.convert(self.LOW_LINE) == replace(LOW, node_rank=1)
+        assert self.convert(LINE) == UseReported(1, Use(10, 5, 2, 1), 1)
+        assert self.convert(LOW_LINE) == replace(LOW, node_rank=1)
 
     def test_lines_of_the_trial_itself_are_ignored(self) -> None:
-        assert self.convert(self.LINE, "0") is None
-        assert self.convert(self.LOW_LINE, "0") is None
+        assert self.convert(LINE, "0") is None
+        assert self.convert(LOW_LINE, "0") is None
 
     @pytest.mark.parametrize(
         "wrong",
@@ -171,10 +172,10 @@ class TestReports:
         ],
     )
     def test_impossible_sums_are_ignored(self, wrong: dict[str, object]) -> None:
-        assert self.convert({**self.LINE, **wrong}) is None
+        assert self.convert({**LINE, **wrong}) is None
 
     @pytest.mark.parametrize(
         "wrong", [{"percent": 101}, {"percent": "x"}, {"is_low": 1}, {"time_ms": -1}]
     )
     def test_impossible_low_use_is_ignored(self, wrong: dict[str, object]) -> None:
-        assert self.convert({**self.LOW_LINE, **wrong}) is None
+        assert self.convert({**LOW_LINE, **wrong}) is None

@@ -169,6 +169,7 @@ class FakeCluster:
                 lambda name: {"items": [one for one in self.alarms if one["alarm"] == name]},
             ),
             (r"/cost", lambda: fake_costs.cost_report(query)),
+            (r"/usage", lambda: fake_costs.usage_report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
             (r"/experiments", lambda: page(self._list_experiments(query), query)),

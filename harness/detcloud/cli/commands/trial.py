@@ -31,10 +31,12 @@ from detcloud.cli.rendering.columns import (
     TRIAL_HANG,
     TRIAL_LOG_MATCHES,
     TRIAL_LOSSES,
+    TRIAL_LOW_USE,
     TRIAL_REPLACEMENTS,
     TRIAL_RETRIES_CANCELED,
     TRIAL_SIGNAL,
     TRIAL_WARM_START,
+    USE,
 )
 from detcloud.cli.rendering.hints import is_cause_in_log
 from detcloud.cli.rendering.output import (
@@ -194,6 +196,8 @@ def describe_trial(arguments: Namespace) -> int:
     shows_warm_start = bool(trial.data.get("warm_start") or arguments.form == "csv")
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
+    losses += [USE] * bool(trial.data.get("use"))
+    losses += [TRIAL_LOW_USE] * bool((trial.data.get("allocation") or {}).get("low_use"))
     losses += [TRIAL_HANG] * bool((trial.data.get("allocation") or {}).get("hang"))
     # Clusters of older versions do not send `replacements`.
     losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))

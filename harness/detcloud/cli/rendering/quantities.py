@@ -61,6 +61,11 @@ def collection_text(preview: CollectionPreview) -> str:
     )
 
 
+def percent_text(percent: float | None) -> str | None:
+    """Return `41.5 %` for 41.5, and None for None."""
+    return None if percent is None else f"{percent:.1f} %"
+
+
 def dollars_text(dollars: float | None) -> str | None:
     """Return `$12.40` for 12.4, with four decimals between $0 and $1, and `$0.00` for 0. Return
     None for None.

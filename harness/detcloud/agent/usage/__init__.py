@@ -1,0 +1,1 @@
+"""The use of slots: samples of GPUs and processes, their sums, and the policy for low use."""
