@@ -71,6 +71,7 @@ class Usage:
 
 
 _USAGE_VALUES = len(fields(Usage))
+_COST_VALUES = 6
 
 
 def to_micros(dollars: float) -> int:
@@ -112,8 +113,12 @@ def usage_sort_key(usage: Usage) -> str:
 
 
 def encode_usage(usage: Usage) -> bytes:
-    """Encode a usage row as a JSON list, in the order of the fields."""
-    return json.dumps(astuple(usage)).encode()
+    """Encode a usage row as a JSON list, in the order of the fields.
+
+    A row without slots ends with the cost, as in earlier releases: their journals compare rows.
+    """
+    values = astuple(usage)
+    return json.dumps(values if usage.slots else values[:_COST_VALUES]).encode()
 
 
 def decode_usage(body: bytes) -> Usage:

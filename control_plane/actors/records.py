@@ -142,6 +142,8 @@ class TrialSettings:
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
     ends_low_use: bool = False
     """Whether a run whose slots compute too little is canceled (trial/low_use.py)."""
+    counts_slots: bool = False
+    """Whether usage rows have the number of slots. False for experiments of older releases."""
 
 
 @dataclass(frozen=True, slots=True)

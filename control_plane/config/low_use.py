@@ -1,4 +1,4 @@
-"""The section `low_use`: the policy for trials whose slots compute too little."""
+"""The section `low_use`: the policy for trials with a low use of slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOUR_MS = 3_600_000
 
 
 class LowUse(Section):
-    """When the slots of a trial compute too little, and what follows."""
+    """The limit below which the use of slots is low, and the consequence."""
 
     percent: Annotated[int, Ge(1), Le(100)] = 5
     """The mean use of the slots in percent, below which the use is low."""

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from control_plane.actors.cost import Usage, decode_usage, usage_partition
@@ -35,7 +34,7 @@ ROWS_MAX: Final = 8
 
 
 class DayUse(NamedTuple):
-    """The use of allocations on a day, spread evenly over their runs."""
+    """The use of allocations on a day. The use is spread evenly over each run."""
 
     slot_ms: int = 0
     """The time of the slots, in ms."""
@@ -65,7 +64,7 @@ class DayCosts(NamedTuple):
     """The id of the experiment."""
     days: Mapping[date, int]
     """The cost in micro-dollars on each day of the allocations' runs."""
-    uses: Mapping[date, DayUse] = MappingProxyType({})
+    uses: Mapping[date, DayUse] = {}
     """The use on each day of the runs. Empty in sums of earlier releases."""
 
 
@@ -197,7 +196,7 @@ def decode_day(body: bytes) -> list[DayCosts]:
         DayCosts(
             experiment,
             {date.fromisoformat(day): micros for day, micros in days.items()},
-            {date.fromisoformat(day): _decode_use(use) for day, use in _first(more).items()},
+            {date.fromisoformat(day): _decode_use(use) for day, use in _first_value(more).items()},
         )
         for experiment, days, *more in json.loads(body)
     ]
@@ -216,7 +215,7 @@ def _decode_use(values: Sequence[int]) -> DayUse:
     return DayUse(*values[: len(NO_DAY_USE)])
 
 
-def _first(values: Sequence[Mapping[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
+def _first_value(values: Sequence[Mapping[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
     """Return the first value, or {} without values."""
     return values[0] if values else {}
 

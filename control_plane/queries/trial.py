@@ -390,7 +390,7 @@ def _cost_micros(services: Services, state: TrialState) -> int:
 
 
 def _use(state: TrialState) -> Use:
-    """Return the measured use of the trial, as far as the running allocation has reported."""
+    """Return the measured use of the trial, with the last report of a running allocation."""
     return state.use + sum_uses(state.allocation.uses if state.allocation else ())
 
 
@@ -445,7 +445,7 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
 
 
 def _low_use(held: TrialAllocation) -> LowUse | None:
-    """Return the answer for a present low use of the slots, or None."""
+    """Return the answer for the present low use of a run. None for sufficient use."""
     if held.low_since_ms is None:
         return None
     return LowUse(

@@ -165,7 +165,7 @@ def _store_more_rows(cluster: Cluster) -> None:
     triggers = (Trigger(EventType.EXPERIMENT_STATE_CHANGE, states=("ERROR",)),)
     wanted = WebhookRequest("hook", "https://example.com/", "json", Route(0, "hook", triggers))
     create_webhook(table, wanted, caller, NOW_MS, lambda _: ())
-    usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000)
+    usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000, 2, 9, 5, 4, 3)
     key = Key(usage_partition("default"), usage_sort_key(usage))
     table.commit((Put(key, 1, encode_usage(usage), Expect.ABSENT),))
     sum_closed_days(table, "default", NOW_MS)

@@ -16,12 +16,15 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_hangs as to_hangs
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
+from control_plane.actors.use import Use
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     ALERT_CHARACTERS_MAX,
@@ -211,6 +214,7 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
+_USE = Use(*[1 << 53] * 4)
 _PLACES = tuple((rank, text(to_hangs.PLACE_CHARACTERS_MAX)) for rank in range(to_hangs.PLACES_MAX))
 
 TRIAL_MESSAGES: Mapping[type, Largest] = {
@@ -284,6 +288,8 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_hangs.HangReported: Largest(TRIAL, lambda: to_hangs.HangReported(1, 1 << 53, 1 << 53)),
     to_hangs.StacksReported: Largest(TRIAL, lambda: to_hangs.StacksReported(1, _PLACES)),
+    UseReported: Largest(TRIAL, lambda: UseReported(1, _USE, 100)),
+    LowUseReported: Largest(TRIAL, lambda: LowUseReported(1, True, 99.99, 1 << 53, 100)),
     to_hangs.HangTimeOver: Largest(TRIAL, lambda: to_hangs.HangTimeOver(1, 1)),
     LogPolicyMatched: Largest(
         TRIAL,
@@ -362,13 +368,14 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
         CROWD, lambda: to_experiment.TrialEnded(1, Status.ERROR, "INVALID_HP", REASON)
     ),
     to_experiment.TrialMetered: Largest(
-        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True)
+        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True, _USE)
     ),
     to_experiment.NoticeEnded: Largest(CROWD, lambda: to_experiment.NoticeEnded(1, 1, "finished")),
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
     to_experiment.TrialPlaced: Largest(CROWD, lambda: to_experiment.TrialPlaced(1, 0, NOW_MS)),
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
+    TrialUsedLittle: Largest(CROWD, lambda: TrialUsedLittle(1, REASON, True)),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),

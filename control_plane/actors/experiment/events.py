@@ -365,7 +365,7 @@ def _raise_alert_event(
 def _raise_low_use_event(
     state: ExperimentState, message: TrialUsedLittle, context: StepContext
 ) -> ExperimentState:
-    """Raise the event of a trial whose slots compute too little. Return the state after the event.
+    """Raise the event of a trial with low use of the slots. Return the state after the event.
 
     Without webhooks, and without a trial of the number, return the state unchanged.
     """

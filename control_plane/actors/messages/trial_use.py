@@ -1,4 +1,4 @@
-"""The messages to a trial about the use of its slots."""
+"""The messages to a trial about the use of slots."""
 
 from dataclasses import dataclass
 

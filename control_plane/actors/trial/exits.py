@@ -141,7 +141,7 @@ def _after_end(
 
 
 def _limit_text(allocation: Allocation, message: AllocationExited) -> str:
-    """Return why a run was ended for little use, or why its agent has ended the idle run.
+    """Return why the cluster has ended a run with low use, or the agent an idle run.
 
     Return "" for any other end.
     """

@@ -69,6 +69,7 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
         return state
     allocation = _with_rates(allocation, context)
     cost, use = cost_so_far(allocation, context.now_ms), sum_uses(allocation.uses)
+    has_slots = state.settings.counts_slots or use.measured_ms
     if cost or use.measured_ms:
         usage = Usage(
             state.experiment_id,
@@ -77,7 +78,7 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
             allocation.placed_ms,
             context.now_ms,
             cost,
-            sum(len(place.slots) for place in allocation.places),
+            sum(len(place.slots) for place in allocation.places) if has_slots else 0,
             *use_values(use),
         )
         context.write_row(

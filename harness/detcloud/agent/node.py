@@ -188,7 +188,7 @@ class Node:
         return any(slot.type == "cuda" for slot in self._slots.values())
 
     def find_slots(self, ids: Sequence[int]) -> list[Slot]:
-        """Return the slots of this node with these ids. Unknown ids are left out."""
+        """Return the slots of this node by id, in the order of `ids`. Skip unknown ids."""
         return [self._slots[slot] for slot in ids if slot in self._slots]
 
     def end_warning(self, name: str) -> str:

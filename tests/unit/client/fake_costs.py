@@ -51,12 +51,12 @@ USED: dict[str, list[tuple[str, str, float, float | None]]] = {
 def usage_report(query: Item) -> Item:
     """Return a report in which a quarter of each allocation was low use."""
     report = cost_report({**query, "by": "user"})
-    items = [_used(*used) for used in USED[query["by"]]]
-    total = _used("total", "", ALLOCATIONS, INSTANCES)
+    items = [_usage_item(*used) for used in USED[query["by"]]]
+    total = _usage_item("total", "", ALLOCATIONS, INSTANCES)
     return {**report, "by": query["by"], "items": items, "total": total}
 
 
-def _used(name: str, title: str, cost: float, instances: float | None) -> Item:
+def _usage_item(name: str, title: str, cost: float, instances: float | None) -> Item:
     item = _item(name, title, cost, instances)
     is_measured = cost > 1
     return {

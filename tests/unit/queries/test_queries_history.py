@@ -19,6 +19,7 @@ from control_plane.actors.messages.experiment import (
     WaitEnded,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
 from control_plane.actors.messages.trial import TrialMoved
 from control_plane.actors.step import StepContext
@@ -305,6 +306,10 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (TrialPlaced(6, 0, 1), "trial 7 has slots, from which max_duration counts"),
         (DurationEnded(0), "the time of max_duration is over"),
         (DeadlineNear(0), "the deadline is near"),
+        (
+            TrialUsedLittle(6, "its slots computed 2.5 % of the last 60 min", False),
+            "trial 7 uses too little: its slots computed 2.5 % of the last 60 min",
+        ),
         (WebhooksChanged(), "a webhook for metrics was created"),
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),

@@ -1,1 +1,1 @@
-"""The use of slots: samples of GPUs and processes, their sums, and the policy for low use."""
+"""The use of slots: samples of GPUs and processes, sums, and the detection of low use."""

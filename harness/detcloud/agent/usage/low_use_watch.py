@@ -1,4 +1,4 @@
-"""The decision whether a run uses little of its slots. Pure: the caller provides the time."""
+"""The detection of low use. Pure: the caller provides the time."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class GpuReader:
 
 
 def parse_smi(listing: str) -> dict[str, GpuReading]:
-    """Parse lines of SMI_FIELDS, such as `GPU-1, 40 %, 1024 MiB, 81920 MiB`, by UUID.
+    """Parse lines of SMI_FIELDS by UUID, for example `GPU-1, 40 %, 1024 MiB, 81920 MiB`.
 
     Malformed lines are skipped.
     """
@@ -137,6 +137,6 @@ def parse_smi(listing: str) -> dict[str, GpuReading]:
 
 
 def _number(text: str) -> float | None:
-    """Return the number at the beginning of a text, or None."""
+    """Return the number at the beginning of a text. None without a number."""
     number = text.partition(" ")[0]
     return float(number) if number.isdecimal() else None

@@ -31,8 +31,8 @@ def read_totals(processes: Iterable[int], proc: Path = PROC) -> ProcessTotals | 
         try:
             text = (proc / str(process) / "stat").read_text(errors="replace")
             fields = text.rpartition(")")[2].split()
-            # utime, stime, cutime and cstime of proc_pid_stat(5). With the time of ended children,
-            # the sum stays the same when a process of the allocation waits for its child.
+            # utime, stime, cutime and cstime of proc_pid_stat(5). The kernel adds the time of an
+            # ended child to the parent, so that the sum over both processes does not change.
             ticks += sum(int(field) for field in fields[11:15])
             pages += int(fields[21])
         except (OSError, ValueError, IndexError):

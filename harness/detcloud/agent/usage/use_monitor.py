@@ -79,7 +79,7 @@ class UseMonitor:
             self._changes.pop(0)
 
     def finish(self, report: AgentReport) -> None:
-        """Append the sums, unless the last record has the same. Raise OSError if a write fails."""
+        """Append sums that differ from the last record. Raise OSError if a write fails."""
         with self._lock:
             sums = self._sums
         if sums != self._reported:

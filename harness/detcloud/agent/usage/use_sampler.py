@@ -26,6 +26,10 @@ AGE_SHARE = 8
 GPU_SECONDS = 10.0
 CPU_SECONDS = 30.0
 SMI_SECONDS = 60.0
+CORE_SHARE = 0.001
+"""The share of a core that samples may take in the long run."""
+BURST_SECONDS = 0.1
+"""The processor time that samples may take at once, for example of several young allocations."""
 
 
 class GpuReadings(Protocol):
@@ -40,7 +44,7 @@ class GpuReadings(Protocol):
 
 
 @dataclass
-class _Watched:
+class _WatchedRun:
     """An allocation that is sampled."""
 
     began: float
@@ -65,6 +69,7 @@ class UseSampler:
         log_line: Callable[[str], None],
         gpus: GpuReadings | None,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """Create the sampler. `start` begins to sample.
 
@@ -74,14 +79,18 @@ class UseSampler:
             log_line: writes to the agent's log.
             gpus: reads GPUs. None on a node without GPUs.
             clock: returns the present time in seconds, of a clock that nobody sets.
+            cpu_clock: returns the processor time of this thread in seconds.
         """
         self._node = node
         self._log_line = log_line
         self._gpus = gpus
         self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._budget_seconds = BURST_SECONDS
+        self._looked = clock()
         self._cores_per_slot = usable_cores() / max(1, len(slots))
         self._memory_per_slot = machine_memory_bytes() / max(1, len(slots))
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _WatchedRun] = {}
         self._trouble = ""
 
     def start(self) -> None:
@@ -89,8 +98,20 @@ class UseSampler:
         threading.Thread(target=self._run, name="use-sampler", daemon=True).start()
 
     def look(self) -> None:
-        """Sample each running allocation whose sample is due."""
-        now = self._clock()
+        """Sample the running allocations with a due sample.
+
+        Do nothing while earlier samples have used up the processor time of CORE_SHARE.
+        """
+        now, began = self._clock(), self._cpu_clock()
+        earned = CORE_SHARE * max(0.0, now - self._looked)
+        self._budget_seconds = min(BURST_SECONDS, self._budget_seconds + earned)
+        self._looked = now
+        if self._budget_seconds <= 0:
+            return
+        self._sample(now)
+        self._budget_seconds -= self._cpu_clock() - began
+
+    def _sample(self, now: float) -> None:
         running = {
             allocation.allocation: allocation
             for allocation in self._node.allocations()
@@ -113,7 +134,7 @@ class UseSampler:
     def _slots_of(self, allocation: Allocation) -> list[Slot]:
         return self._node.find_slots(allocation.use.slots)
 
-    def _is_due(self, watched: _Watched, allocation: Allocation, now: float) -> bool:
+    def _is_due(self, watched: _WatchedRun, allocation: Allocation, now: float) -> bool:
         longest = CPU_SECONDS
         if self._gpus is not None:
             is_slow = self._gpus.is_slow and not allocation.has_idle_timeout
@@ -126,7 +147,7 @@ class UseSampler:
         """Add the use of the cores since the last sample. The first sample only begins to count."""
         name = allocation.allocation
         totals = read_totals(self._node.allocation_processes(name))
-        watched = self._watched.setdefault(name, _Watched(now, now))
+        watched = self._watched.setdefault(name, _WatchedRun(now, now))
         before, watched.totals = watched.totals, totals
         elapsed_ms = round((now - watched.sampled) * 1000)
         watched.sampled = now
@@ -154,7 +175,7 @@ class UseSampler:
             own = [readings[uuid] for uuid in sorted(gpus) if uuid in readings]
             if not own or any(one.percent is None or one.percent >= LOW_PERCENT for one in own):
                 allocation.note_use()
-            watched = self._watched.setdefault(name, _Watched(now, now))
+            watched = self._watched.setdefault(name, _WatchedRun(now, now))
             # A sample says nothing about a long gap, for example of a suspended machine.
             elapsed = min(now - watched.sampled, 2 * SMI_SECONDS)
             watched.sampled = now
@@ -170,7 +191,7 @@ class UseSampler:
             try:
                 self.look()
             except Exception as error:
-                # The thread must go on, because it also keeps working runs from their idle end.
+                # Without the thread, computing runs would come to the idle timeout.
                 self._report(repr(error))
 
     def _report(self, trouble: str) -> None:

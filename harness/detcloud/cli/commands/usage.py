@@ -22,8 +22,9 @@ _SHARES = ("pool", "day", "pool-day")
 
 
 def add_usage_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `show_usage`: `--by` with the choices BY, the days `--since` and
-    `--until`, None by default, and the output form (`--json`, `--yaml` or `--csv`).
+    """Add the options of `show_usage`: `--by`, `--since`, `--until` and the output forms.
+
+    The choices of `--by` are BY. Both days are None by default.
     """
     parser.add_argument(
         "--by", choices=BY, default="experiment", help="the grouping (default: experiment)"

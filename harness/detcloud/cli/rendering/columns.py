@@ -35,7 +35,7 @@ def _progress_text(experiment: Item) -> str | None:
 
 def _use_text(item: Item) -> str | None:
     """Return the mean use of the measured time, for example `41.5 % of 12.0 slot hours, memory
-    60.1 %`. None if nothing was measured.
+    60.1 %`. Return None without measured time.
     """
     use = item.get("use")
     if not use:

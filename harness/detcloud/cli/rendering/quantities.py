@@ -62,7 +62,7 @@ def collection_text(preview: CollectionPreview) -> str:
 
 
 def percent_text(percent: float | None) -> str | None:
-    """Return `41.5 %` for 41.5, and None for None."""
+    """Return a percentage with a decimal, for example `41.5 %`. A missing percentage is None."""
     return None if percent is None else f"{percent:.1f} %"
 
 

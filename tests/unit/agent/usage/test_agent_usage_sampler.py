@@ -77,10 +77,14 @@ class Watch:
 
     def __init__(self, node: FakeNode, gpus: FakeGpus | None) -> None:
         self.now = 100.0
+        self.cpu = 0.0
         self.lines: list[str] = []
         self.sampler = UseSampler(
-            cast(Node, node), node.slots, self.lines.append, gpus, lambda: self.now
+            cast(Node, node), node.slots, self.lines.append, gpus, lambda: self.now, self.use_cpu
         )
+
+    def use_cpu(self) -> float:
+        return self.cpu
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds
@@ -114,6 +118,22 @@ class TestGpus:
             Watch(FakeNode(GPUS, [allocation]), gpus).run(3_600)
             calls.append(gpus.calls)
         assert calls[0] < 90 < 350 < calls[1]
+
+    def test_costly_samples_take_a_thousandth_of_a_core(self) -> None:
+        node, gpus = FakeNode(GPUS, [FakeAllocation("1.1", [0])]), FakeGpus(g0=(80, 0.5))
+        watch = Watch(node, gpus)
+
+        def read_slowly(uuids: Iterable[str]) -> Mapping[str, GpuReading]:
+            gpus.calls += 1
+            watch.cpu += 0.05
+            return gpus.readings
+
+        gpus.read = read_slowly  # type: ignore[method-assign]
+        watch.run(3_600)
+        assert watch.cpu < 3_600 * use_sampler.CORE_SHARE + 0.2
+        assert gpus.calls > 60
+        measured_ms = node.running[0].sums.measured_ms
+        assert measured_ms > 3_400_000
 
     def test_nothing_is_read_without_a_running_allocation(self) -> None:
         gpus, allocation = FakeGpus(), FakeAllocation("1.1", [0])
