@@ -140,10 +140,10 @@ class TrialSettings:
     """The trace that the runs continue. None: the submission had no trace context."""
     restarts_hangs: bool = False
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
-    ends_low_use: bool = False
-    """Whether a run whose slots compute too little is canceled (trial/low_use.py)."""
-    counts_slots: bool = False
-    """Whether usage rows have the number of slots. False for experiments of older releases."""
+    low_use: str = ""
+    """The action after low use of the slots: `notify`, `end` or `off` (trial/low_use.py). "": an
+    experiment of an older release, whose usage rows lack the number of slots.
+    """
 
 
 @dataclass(frozen=True, slots=True)

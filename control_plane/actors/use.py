@@ -4,7 +4,6 @@ Shares are weighted with time and summed as whole slot milliseconds, so that sum
 nodes and allocations are exact. A slot that computes at 50 % for 10 s has 5,000 ms of busy time.
 """
 
-from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 LOW_PERCENT = 5
@@ -33,15 +32,6 @@ class Use:
             self.memory_ms + other.memory_ms,
         )
 
-    def __sub__(self, other: "Use") -> "Use":
-        """Return the difference of two uses."""
-        return Use(
-            self.measured_ms - other.measured_ms,
-            self.busy_ms - other.busy_ms,
-            self.low_ms - other.low_ms,
-            self.memory_ms - other.memory_ms,
-        )
-
     @property
     def percent(self) -> float | None:
         """The mean computation in percent. None without measured time."""
@@ -56,17 +46,24 @@ class Use:
 NO_USE = Use()
 
 
-def sum_uses(uses: Iterable[Use]) -> Use:
-    """Return the sum of the uses. NO_USE without uses."""
+def sum_uses(*uses: Use | None) -> Use | None:
+    """Return the sum of the uses. None counts as no use. Return None without measured time."""
     total = NO_USE
     for use in uses:
-        total += use
-    return total
+        total += use or NO_USE
+    return total if total.measured_ms else None
 
 
-def use_values(use: Use) -> tuple[int, ...]:
-    """Return the values of a use in the order of the fields."""
-    return tuple(astuple(use))
+def use_values(use: Use | None) -> tuple[int, ...]:
+    """Return the values of a use in the order of the fields. None has zeros."""
+    return tuple(astuple(use or NO_USE))
+
+
+def change_sum(total: Use | None, before: Use | None, after: Use | None) -> Use | None:
+    """Return a sum in which `after` replaces `before`. Return None without measured time."""
+    values = zip(use_values(total), use_values(before), use_values(after), strict=True)
+    changed = Use(*(whole - old + new for whole, old, new in values))
+    return changed if changed.measured_ms else None
 
 
 def _percent(part_ms: int, whole_ms: int) -> float | None:

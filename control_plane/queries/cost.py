@@ -232,7 +232,7 @@ def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
             now_ms,
             cost_so_far(allocation, now_ms),
             sum(len(place.slots) for place in allocation.places),
-            *use_values(sum_uses(allocation.uses)),
+            *use_values(sum_uses(*allocation.uses)),
         )
 
 

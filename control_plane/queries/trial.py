@@ -389,9 +389,9 @@ def _cost_micros(services: Services, state: TrialState) -> int:
     return state.cost_micros + cost_so_far(allocation, services.now_ms())
 
 
-def _use(state: TrialState) -> Use:
+def _use(state: TrialState) -> Use | None:
     """Return the measured use of the trial, with the last report of a running allocation."""
-    return state.use + sum_uses(state.allocation.uses if state.allocation else ())
+    return sum_uses(state.use, *(state.allocation.uses if state.allocation else ()))
 
 
 def _steps_completed(services: Services, state: TrialState) -> int:
@@ -446,11 +446,11 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
 
 def _low_use(held: TrialAllocation) -> LowUse | None:
     """Return the answer for the present low use of a run. None for sufficient use."""
-    if held.low_since_ms is None:
+    low_use = held.low_use
+    if low_use is None or low_use.since_ms is None:
         return None
-    return LowUse(
-        since_ms=held.low_since_ms, text=f"its slots compute {held.low_percent:.1f} % of the time"
-    )
+    text = f"its slots compute {low_use.percent:.1f} % of the time"
+    return LowUse(since_ms=low_use.since_ms, text=text)
 
 
 def _hang(held: TrialAllocation) -> Hang | None:

@@ -14,9 +14,9 @@ class UseAnswer(Answer):
     measured_hours: float
 
 
-def use_answer(use: Use) -> UseAnswer | None:
+def use_answer(use: Use | None) -> UseAnswer | None:
     """Return the answer for a use. None if nothing was measured."""
-    if use.percent is None or use.memory_percent is None:
+    if use is None or use.percent is None or use.memory_percent is None:
         return None
     return UseAnswer(
         percent=use.percent,

@@ -81,6 +81,8 @@ class FaultRates:
     """Runs with a line of the log that matches a log policy."""
     flapping_devices_hourly: float = 0.0
     """Slots whose device fails for a while, or machines whose disk is full for a while."""
+    low_uses: float = 0.0
+    """Nodes of runs whose slots compute too little from the start. Some of them recover."""
 
 
 RATES_MAX = FaultRates(
@@ -115,6 +117,7 @@ RATES_MAX = FaultRates(
     damaged_checkpoints=0.5,
     matching_logs=0.3,
     flapping_devices_hourly=2.0,
+    low_uses=0.3,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

@@ -16,13 +16,16 @@ from control_plane.simulation.trial_course import NextAction, next_action
 from control_plane.simulation.virtual_clock import VirtualClock
 from simulator.machines.checkpoints import CheckpointStore, StoredCheckpoint
 from simulator.machines.gang import Gang, gang_registry
+from simulator.machines.measured_use import MeasuredUse
 from simulator.machines.report_stream import Line, ReportStream
 from simulator.machines.training import Training
 
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = frozenset({"checkpoint", "completed", "exited", "container", "first_step", "log_policy"})
+URGENT = frozenset(
+    ["checkpoint", "completed", "exited", "container", "first_step", "log_policy", "low_use"]
+)
 
 
 class ProcessPhase(Enum):
@@ -55,6 +58,8 @@ class ProcessEnvironment:
     """Returns the action of a log policy that a line of a run matches, or "". The argument is the
     specification of the run.
     """
+    draw_low_use: Callable[[], bool] = lambda: False
+    """Returns whether a node of a run uses little of its slots, or a low use ends."""
     on_damage: Callable[[int, str], None] = lambda trial_id, uuid: None
     """Called with the trial's id and the UUID of a checkpoint that was found damaged."""
 
@@ -110,6 +115,7 @@ class TrialProcess:
     _uploads: int = 0
     _noticed_ms: int = 0
     _reports_first_step: bool = False
+    _use: MeasuredUse = field(default_factory=MeasuredUse)
 
     @property
     def has_ended(self) -> bool:
@@ -133,6 +139,7 @@ class TrialProcess:
         if reference is not None and reference["trial_id"] == self.spec["trial_id"]:
             self.saved_steps = self.steps
         self._gang = self.environment.gang(self.allocation, self.spec["nodes"])
+        self._use = MeasuredUse(len(self.slots), self.environment.draw_low_use)
         self._call_later(delay_ms, self._wait_for_nodes)
 
     def begin_training(self) -> None:
@@ -258,8 +265,10 @@ class TrialProcess:
         self.phase = ProcessPhase.WAITING_FOR_NODES
         if self.must_stop:
             self._exit("preempted")
-        else:
-            self._gang.add_node(self)
+            return
+        for line in self._use.begin(self.environment.clock.now_ms):
+            self.report(line)
+        self._gang.add_node(self)
 
     def _continue(self) -> None:
         """Start the chief's next action by the directives: train, wait, save and exit, or complete.
@@ -381,6 +390,8 @@ class TrialProcess:
         metrics = self.training.metrics(self.steps)
         line = {"group": "validation", "steps_completed": self.steps, "metrics": metrics}
         self.report({"kind": "metrics", **line})
+        for line in self._use.look_again():
+            self.report(line)
         return metrics
 
     def _complete_length(self, length: int) -> None:
@@ -456,6 +467,8 @@ class TrialProcess:
         notice: Line = {"notice": self.cause} if self.cause else {}
         if self.notice is not None:
             notice["notice_age_ms"] = self.environment.clock.now_ms - self._noticed_ms
+        for line in self._use.end(self.environment.clock.now_ms):
+            self.report(line)
         self.report(
             {
                 "kind": "exited",

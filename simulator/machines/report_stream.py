@@ -8,8 +8,10 @@ from control_plane.agents.reports import Report
 
 Line = dict[str, Any]
 AGENT = "agent"
-"""The writer of reports about the container, the log and the exit."""
+"""The writer of reports about the container, the log, the use and the exit."""
 LINE_BYTES = 100
+AGENT_KINDS = frozenset({"container", "log_policy", "use", "low_use", "exited"})
+"""The kinds of reports that the agent writes."""
 
 
 @dataclass
@@ -23,9 +25,9 @@ class ReportStream:
     def append(self, line: Line, rank: int) -> None:
         """Append a report to the agent's stream or to the stream of the process's rank.
 
-        Reports about the container, the log and the exit belong to the agent's stream.
+        Reports about the container, the log, the use and the exit belong to the agent's stream.
         """
-        writer = AGENT if line["kind"] in ("container", "log_policy", "exited") else str(rank)
+        writer = AGENT if line["kind"] in AGENT_KINDS else str(rank)
         self._offsets[writer] = self._offsets.get(writer, 0) + LINE_BYTES
         self.lines.append((writer, self._offsets[writer], line))
 

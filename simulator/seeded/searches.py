@@ -72,6 +72,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
         "max_concurrent_trials": 2,
     },
 }
+LOW_USE_ENDS = 3
+"""The policy of each search with a seed divisible by this number ends runs with low use."""
 LENGTHS = frozenset({"max_length", "budget", "length_per_round"})
 # The search methods whose outcome does not depend on the speed of the trials.
 DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
@@ -162,7 +164,11 @@ def _search(
         config=config.to_json().decode(),
         code_sha256="0" * 64,
         plan=plan,
-        settings=replace(message.settings, max_restarts=failures_max),
+        settings=replace(
+            message.settings,
+            max_restarts=failures_max,
+            low_use="notify" if seed % LOW_USE_ENDS else "end",
+        ),
         retention=Retention(1, 1, 1),
         listing_has_failures=True,
         has_values_row=True,

@@ -25,7 +25,7 @@ from control_plane.actors.records import (
     Status,
     TrialSettings,
 )
-from control_plane.actors.use import NO_USE, Use
+from control_plane.actors.use import Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -367,8 +367,8 @@ class TrialMetered:
     """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
     """Whether the allocation still holds slots."""
-    use: Use = NO_USE
-    """The measured use of slots that the trial no longer holds."""
+    use: Use | None = None
+    """The measured use of slots that the trial no longer holds. None: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,8 +145,8 @@ def _limit_text(allocation: Allocation, message: AllocationExited) -> str:
 
     Return "" for any other end.
     """
-    if allocation.low_use_reason:
-        return allocation.low_use_reason
+    if allocation.low_use is not None and allocation.low_use.end_reason:
+        return allocation.low_use.end_reason
     has_ended = message.limit and allocation.desired_state is DesiredState.RUN
     return (message.message or message.limit) if has_ended else ""
 

@@ -4,12 +4,14 @@ The agent of each node measures the use of the node's own slots. A node without 
 the other nodes of its gang, so that only a low use of all nodes counts.
 """
 
+from dataclasses import replace
+
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.allocation import preempt
-from control_plane.actors.trial.state import Allocation, DesiredState, TrialState
+from control_plane.actors.trial.state import Allocation, DesiredState, LowUse, TrialState
 from control_plane.actors.use import NO_USE
 from control_plane.evolve import evolve
 
@@ -59,27 +61,21 @@ def _record_low_use(
 
     If the settings say so, the run is asked to save a checkpoint and to end.
     """
-    before = {*allocation.low_nodes}
-    ranks = before | {message.node_rank} if message.is_low else before - {message.node_rank}
-    nodes = max(1, len(allocation.places))
-    was_low = allocation.low_since_ms is not None
-    is_low = len(ranks) >= nodes
-    if ranks == before and is_low == was_low:
+    known = allocation.low_use or LowUse((), 0.0)
+    others, own = {*known.nodes} - {message.node_rank}, {message.node_rank}
+    ranks = others | own if message.is_low else others
+    if ranks == {*known.nodes}:
         return state
-    since_ms = (context.now_ms - message.time_ms) if is_low and not was_low else None
-    allocation = evolve(
-        allocation,
-        low_nodes=tuple(sorted(ranks)),
-        low_since_ms=since_ms,
-        low_percent=message.percent,
+    was_low, is_low = known.since_ms is not None, len(ranks) >= max(1, len(allocation.places))
+    low_use = LowUse(
+        tuple(sorted(ranks)), message.percent, context.now_ms - message.time_ms if is_low else None
     )
-    state = evolve(state, allocation=allocation)
-    if is_low == was_low:
-        return state
+    state = evolve(state, allocation=evolve(allocation, low_use=low_use))
     if not is_low:
-        context.add_reason("its slots compute enough again")
+        if was_low:
+            context.add_reason("its slots compute enough again")
         return state
-    text, ends = low_use_text(message.percent, message.time_ms), state.settings.ends_low_use
+    text, ends = low_use_text(message.percent, message.time_ms), state.settings.low_use == "end"
     context.add_reason(text)
     context.send(
         addresses.experiment(state.experiment_id), TrialUsedLittle(state.number, text, ends)
@@ -87,4 +83,5 @@ def _record_low_use(
     if not ends:
         return state
     reason = f"{text} (low_use)"
-    return preempt(state, evolve(allocation, low_use_reason=reason), reason, context)
+    ended = evolve(allocation, low_use=replace(low_use, end_reason=reason))
+    return preempt(state, ended, reason, context)

@@ -68,9 +68,9 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
     if not allocation.places:
         return state
     allocation = _with_rates(allocation, context)
-    cost, use = cost_so_far(allocation, context.now_ms), sum_uses(allocation.uses)
-    has_slots = state.settings.counts_slots or use.measured_ms
-    if cost or use.measured_ms:
+    cost, use = cost_so_far(allocation, context.now_ms), sum_uses(*allocation.uses)
+    has_slots = state.settings.low_use or use
+    if cost or use:
         usage = Usage(
             state.experiment_id,
             state.trial_id,
@@ -84,8 +84,8 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
         context.write_row(
             usage_partition(allocation.pool), usage_sort_key(usage), encode_usage(usage)
         )
-    state = evolve(state, cost_micros=state.cost_micros + cost, use=state.use + use)
-    if allocation.rates or use.measured_ms or state.settings.deadline_ms is not None:
+    state = evolve(state, cost_micros=state.cost_micros + cost, use=sum_uses(state.use, use))
+    if allocation.rates or use or state.settings.deadline_ms is not None:
         _send_metered(state, state.cost_micros, 0, False, context)
     return state
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Snapshot, Status, TrialSettings
 from control_plane.actors.replacement import Replacement
-from control_plane.actors.use import NO_USE, Use
+from control_plane.actors.use import Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
@@ -68,6 +68,20 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class LowUse:
+    """The nodes of a run that use little of their slots."""
+
+    nodes: tuple[int, ...]
+    """The ranks of the nodes with low use."""
+    percent: float
+    """The mean use at the last report, in percent."""
+    since_ms: int | None = None
+    """The time since which the use of all nodes is low, in epoch ms. None: some nodes compute."""
+    end_reason: str = ""
+    """Why the run is ended for low use. "": the run continues."""
+
+
+@dataclass(frozen=True)
 class Allocation:
     """The requested or held slots of a trial's run. The last fields are set for gangs only."""
 
@@ -109,14 +123,8 @@ class Allocation:
     """Whether the run was killed because it hung."""
     uses: tuple[Use, ...] = ()
     """The measured use of each node by rank, as far as the nodes have reported (low_use.py)."""
-    low_nodes: tuple[int, ...] = ()
-    """The ranks of the nodes whose slots compute too little."""
-    low_since_ms: int | None = None
-    """The time since which all nodes compute too little, in epoch ms. None: they do not."""
-    low_percent: float = 0.0
-    """The mean use in percent at the last report of low use."""
-    low_use_reason: str = ""
-    """Why the run is ended for its low use. "": it is not."""
+    low_use: LowUse | None = None
+    """The low use of nodes. None: no node has reported low use."""
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -362,8 +370,8 @@ class TrialState:
     """The ids of the agents on which no run starts, the oldest exclusion first."""
     recent_failures: tuple[Failure, ...] = ()
     """The failures since the last progress, the oldest first (repeated_failures.py)."""
-    use: Use = NO_USE
-    """The measured use of ended allocations."""
+    use: Use | None = None
+    """The measured use of ended allocations. None: nothing was measured."""
 
     @property
     def has_reached_length(self) -> bool:

@@ -20,9 +20,8 @@ from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.records import Place, Status
 from control_plane.actors.trial.low_use import low_use_text
 from control_plane.actors.trial.state import Allocation, DesiredState
-from control_plane.actors.use import NO_USE, Use
-from control_plane.agents.report_contexts import ReportContext
-from control_plane.agents.reports import Report, to_message
+from control_plane.actors.use import Use
+from control_plane.agents.reports import Report, ReportContext, to_message
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import trial_created, trial_settings
 
@@ -34,7 +33,7 @@ USE = Use(10_000, 5_000, 1_000, 2_000)
 
 def running(*, ends_low_use: bool = False, nodes: int = 1) -> ActorHarness:
     actor = ActorHarness("trial#4")
-    settings = replace(trial_settings(slots=nodes), ends_low_use=ends_low_use)
+    settings = replace(trial_settings(slots=nodes), low_use="end" if ends_low_use else "notify")
     actor.deliver(trial_created(length=8, of=settings))
     places = tuple(Place(f"agent-{rank}", (0,)) for rank in range(nodes))
     actor.deliver(SlotsAssigned(1, places))
@@ -46,6 +45,16 @@ def running(*, ends_low_use: bool = False, nodes: int = 1) -> ActorHarness:
 def allocation_of(actor: ActorHarness) -> Allocation:
     allocation: Allocation = actor.state.allocation
     return allocation
+
+
+def low_since_ms(actor: ActorHarness) -> int | None:
+    low_use = allocation_of(actor).low_use
+    return None if low_use is None else low_use.since_ms
+
+
+def low_nodes(actor: ActorHarness) -> tuple[int, ...]:
+    low_use = allocation_of(actor).low_use
+    return () if low_use is None else low_use.nodes
 
 
 def usages(actor: ActorHarness) -> list[Use]:
@@ -79,7 +88,7 @@ class TestUse:
     def test_use_of_an_earlier_allocation_is_ignored(self) -> None:
         actor = running()
         actor.deliver(AllocationExited(1, "preempted"), UseReported(1, USE))
-        assert (actor.state.use, usages(actor)) == (NO_USE, [])
+        assert (actor.state.use, usages(actor)) == (None, [])
 
     def test_lost_machine_keeps_the_reported_use(self) -> None:
         actor = running()
@@ -99,7 +108,7 @@ class TestLowUse:
         text = low_use_text(2.5, HOUR_MS)
         assert text == "its slots computed 2.5 % of the last 60 min"
         assert actor.messages_to("experiment#1") == [TrialUsedLittle(3, text, False)]
-        assert allocation_of(actor).low_since_ms == actor.now_ms - HOUR_MS
+        assert low_since_ms(actor) == actor.now_ms - HOUR_MS
         assert allocation_of(actor).desired_state is DesiredState.RUN
         actor.deliver(LOW)
         assert actor.messages_to("experiment#1") == []
@@ -107,16 +116,16 @@ class TestLowUse:
     def test_use_that_rises_and_falls_is_told_again(self) -> None:
         actor = running()
         actor.deliver(LOW, ENOUGH)
-        assert allocation_of(actor).low_since_ms is None
+        assert low_since_ms(actor) is None
         actor.deliver(LOW)
         assert len(actor.messages_to("experiment#1")) == 1
 
     def test_gang_is_low_when_all_nodes_are(self) -> None:
         actor = running(nodes=2)
         actor.deliver(LOW)
-        assert allocation_of(actor).low_since_ms is None
+        assert low_since_ms(actor) is None
         actor.deliver(replace(LOW, node_rank=1))
-        assert allocation_of(actor).low_nodes == (0, 1)
+        assert low_nodes(actor) == (0, 1)
         assert len(actor.all_messages(TrialUsedLittle)) == 1
 
     def test_end_saves_a_checkpoint_and_cancels_with_the_reason(self) -> None:
@@ -144,7 +153,7 @@ class TestLowUse:
     def test_run_that_was_asked_to_stop_is_not_low(self) -> None:
         actor = running(ends_low_use=True)
         actor.deliver(PreemptionRequested(1, "for another job"), LOW)
-        assert allocation_of(actor).low_since_ms is None
+        assert low_since_ms(actor) is None
         assert actor.messages_to("experiment#1") == []
 
 
