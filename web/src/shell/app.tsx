@@ -31,6 +31,7 @@ const PoolsView = showLater(async () => (await import("../views/pools/pools_view
 const ReportsView = showLater(async () => (await import("../views/reports/reports_view")).ReportsView);
 const TemplatesView = showLater(async () => (await import("../views/templates/templates_view")).TemplatesView);
 const TokensView = showLater(async () => (await import("../views/tokens/tokens_view")).TokensView);
+const UsageView = showLater(async () => (await import("../views/usage/usage_view")).UsageView);
 const WebhooksView = showLater(async () => (await import("../views/webhooks/webhooks_view")).WebhooksView);
 const TrialView = showLater(async () => (await import("../views/trial/trial_view")).TrialView);
 
@@ -93,6 +94,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "reports") return <ReportsView chosen={second} />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
+  if (first === "usage") return <UsageView />;
   if (first === "webhooks") return <WebhooksView chosen={second} />;
   return <Empty>No view exists at this address.</Empty>;
 }
