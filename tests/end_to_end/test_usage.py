@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.end_to_end.browser import SIZE, open_window
 from tests.end_to_end.laptop import Laptop
 
 pytestmark = pytest.mark.end_to_end
@@ -54,7 +56,9 @@ def create(laptop: Laptop, folder: Path, name: str, *, works: bool, action: str)
     laptop.run("create", config, folder / "model")
 
 
-def test_unused_trial_ends_and_the_money_is_reported(laptop: Laptop, tmp_path: Path) -> None:
+def test_unused_trial_ends_and_the_money_is_reported(
+    laptop: Laptop, chromium: Any, tmp_path: Path
+) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "train.py").write_text(TRAIN)
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
@@ -81,3 +85,18 @@ def test_unused_trial_ends_and_the_money_is_reported(laptop: Laptop, tmp_path: P
     assert "Mean use" in laptop.run("trial", "describe", 1).stdout
     laptop.replay(1)
     laptop.replay(2)
+    check_page(chromium, laptop)
+
+
+def check_page(chromium: Any, laptop: Laptop) -> None:
+    """Check the view of the usage at the sizes of a screen and a phone."""
+    for size in (SIZE, {"width": 390, "height": 800}):
+        with open_window(chromium, laptop, viewport=size) as browser:
+            browser.sign_in()
+            browser.go("usage", "Usage")
+            browser.wait_for_text("slot hours, mean use")
+            assert len(browser.table_rows("mean use of each day")) == 1
+            first, second = browser.table_rows("wasters")
+            assert "sleeps" in first
+            assert "works" in second
+            browser.check_view(size["width"])

@@ -36,21 +36,25 @@ export function UsageView() {
     <>
       <Heading title="Usage" />
       <Shown live={live}>
-        {({ days, experiments }) => days.items.length === 0
-          ? <Empty>No slot was used in this month.</Empty>
-          : (
-            <>
-              <p>
-                {days.since} to {days.until}: {days.total.slot_hours.toFixed(1)} slot hours, mean use{" "}
-                {percentText(days.total.use_percent)}. Paid {dollarsText(days.total.instance_cost)}, of which wasted{" "}
-                {dollarsText(days.total.wasted)}: idle {dollarsText(days.total.idle_cost)}, low use {dollarsText(days.total.low_cost)}.
-              </p>
-              <h2>Mean use of each day</h2>
-              <UseMap items={days.items} />
-              <h2>Experiments with the most wasted money</h2>
-              <Table label="wasters" columns={COLUMNS} rows={experiments.items.slice(0, WASTERS_MAX)} rowKey={({ name }) => name} />
-            </>
-          )}
+        {({ days, experiments }) => (
+          <>
+            <p>
+              {days.since} to {days.until}: {days.total.slot_hours.toFixed(1)} slot hours, mean use{" "}
+              {percentText(days.total.use_percent)}. Paid {dollarsText(days.total.instance_cost)}, of which wasted{" "}
+              {dollarsText(days.total.wasted)}: idle {dollarsText(days.total.idle_cost)}, low use {dollarsText(days.total.low_cost)}.
+            </p>
+            {days.items.length === 0
+              ? <Empty>No slot was used in this month.</Empty>
+              : (
+                <>
+                  <h2>Mean use of each day in percent</h2>
+                  <UseMap items={days.items} />
+                  <h2>Experiments with the most wasted money</h2>
+                  <Table label="wasters" columns={COLUMNS} rows={experiments.items.slice(0, WASTERS_MAX)} rowKey={({ name }) => name} />
+                </>
+              )}
+          </>
+        )}
       </Shown>
     </>
   );
