@@ -10,7 +10,7 @@ import pytest
 from tests.end_to_end.browser import SIZE, open_window
 from tests.end_to_end.laptop import Laptop
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 CLUSTER = """
 resource_pools:
@@ -79,7 +79,7 @@ def test_unused_trial_ends_and_the_money_is_reported(
     report = laptop.json("usage", "--by", "experiment")
     lines = {item["name"]: item for item in report["items"]}
     assert lines["1"]["low_cost"] > lines["1"]["cost"] / 2 > 0
-    assert lines["2"]["low_cost"] == 0 < lines["2"]["cost"]
+    assert lines["2"]["low_cost"] < lines["2"]["cost"] / 2
     total = laptop.json("usage", "--by", "pool")["total"]
     assert total["wasted"] == pytest.approx(total["idle_cost"] + total["low_cost"])
     assert "Mean use" in laptop.run("trial", "describe", 1).stdout

@@ -8,7 +8,7 @@ from detcloud.cli.framework.argument_types import parse_day
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
-from detcloud.cli.rendering.quantities import dollars_text, percent_text
+from detcloud.cli.rendering.quantities import dollars_text, hours_text, percent_text
 from detcloud.cli.rendering.table import Column, Item, field_column
 
 BY = ("experiment", "trial", "user", "project", "workspace", "pool", "day", "pool-day")
@@ -60,9 +60,10 @@ def show_usage(arguments: Namespace) -> int:
     if arguments.form == "text":
         total = report["total"]
         use = percent_text(total["use_percent"]) or "unknown"
+        hours = hours_text(total["slot_hours"])
         print(
-            f"{report['since']} to {report['until']}: {total['slot_hours']:.1f} slot hours, mean "
-            f"use {use}; paid {dollars_text(total['instance_cost'])}, of which wasted "
+            f"{report['since']} to {report['until']}: {hours} slot hours, mean use {use}; "
+            f"paid {dollars_text(total['instance_cost'])}, of which wasted "
             f"{dollars_text(total['wasted'])}: idle {dollars_text(total['idle_cost'])}, low use "
             f"{dollars_text(total['low_cost'])}"
         )
@@ -82,7 +83,7 @@ def _columns(by: str) -> tuple[Column, ...]:
     return (
         field_column(name, "name"),
         *title,
-        Column("Slot hours", lambda item: f"{item['slot_hours']:.1f}"),
+        Column("Slot hours", lambda item: hours_text(item["slot_hours"])),
         Column("Use", lambda item: percent_text(item["use_percent"])),
         Column("Memory", lambda item: percent_text(item["memory_percent"]), 1),
         Column("Cost", lambda item: dollars_text(item["cost"])),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.conditions import CONDITION, condition_text
-from detcloud.cli.rendering.quantities import bytes_text, dollars_text, percent_text
+from detcloud.cli.rendering.quantities import bytes_text, dollars_text, hours_text, percent_text
 from detcloud.cli.rendering.replacements import replacements_text
 from detcloud.cli.rendering.table import (
     Column,
@@ -41,7 +41,7 @@ def _use_text(item: Item) -> str | None:
     if not use:
         return None
     return (
-        f"{percent_text(use['percent'])} of {use['measured_hours']:.1f} slot hours, "
+        f"{percent_text(use['percent'])} of {hours_text(use['measured_hours'])} slot hours, "
         f"memory {percent_text(use['memory_percent'])}"
     )
 

@@ -61,6 +61,11 @@ def collection_text(preview: CollectionPreview) -> str:
     )
 
 
+def hours_text(hours: float) -> str:
+    """Return hours with a decimal, or with three decimals below an hour."""
+    return f"{hours:.3f}" if 0 < hours < 1 else f"{hours:.1f}"
+
+
 def percent_text(percent: float | None) -> str | None:
     """Return a percentage with a decimal, for example `41.5 %`. A missing percentage is None."""
     return None if percent is None else f"{percent:.1f} %"

@@ -17,7 +17,7 @@ const WASTERS_MAX = 50;
 const COLUMNS: Column<Item>[] = [
   { key: "name", title: "Experiment", show: ({ name }) => <a href={href("experiments", name)}>{name}</a>, value: ({ name }) => Number(name) },
   { key: "title", title: "Name", show: ({ title }) => title || "–", value: ({ title }) => title },
-  { key: "hours", title: "Slot hours", show: ({ slot_hours: hours }) => hours.toFixed(1), value: ({ slot_hours: hours }) => hours, isNumber: true },
+  { key: "hours", title: "Slot hours", show: ({ slot_hours: hours }) => hoursText(hours), value: ({ slot_hours: hours }) => hours, isNumber: true },
   { key: "use", title: "Use", show: (item) => percentText(item.use_percent), value: (item) => item.use_percent, isNumber: true },
   { key: "memory", title: "Memory", show: (item) => percentText(item.memory_percent), value: (item) => item.memory_percent, isNumber: true },
   { key: "cost", title: "Cost", show: ({ cost }) => dollarsText(cost), value: ({ cost }) => cost, isNumber: true },
@@ -39,7 +39,7 @@ export function UsageView() {
         {({ days, experiments }) => (
           <>
             <p>
-              {days.since} to {days.until}: {days.total.slot_hours.toFixed(1)} slot hours, mean use{" "}
+              {days.since} to {days.until}: {hoursText(days.total.slot_hours)} slot hours, mean use{" "}
               {percentText(days.total.use_percent)}. Paid {dollarsText(days.total.instance_cost)}, of which wasted{" "}
               {dollarsText(days.total.wasted)}: idle {dollarsText(days.total.idle_cost)}, low use {dollarsText(days.total.low_cost)}.
             </p>
@@ -85,9 +85,14 @@ function UseMap({ items }: { items: Item[] }) {
 function UseCell({ item }: { item: Item | undefined }) {
   if (!item) return <td />;
   const share = wastedShare(item);
-  const title = `${item.slot_hours.toFixed(1)} slot hours, wasted ${dollarsText(item.wasted)}`
+  const title = `${hoursText(item.slot_hours)} slot hours, wasted ${dollarsText(item.wasted)}`
     + (share === null ? "" : ` (${percentText(100 * share)} of what was paid)`);
   return <td title={title} style={{ "--use": `${item.use_percent ?? 0}%` }}>{item.use_percent === null ? "–" : Math.round(item.use_percent)}</td>;
+}
+
+/** Hours with a decimal, or with three decimals below an hour. */
+function hoursText(hours: number): string {
+  return hours.toFixed(hours > 0 && hours < 1 ? 3 : 1);
 }
 
 function percentText(percent: number | null): string {
