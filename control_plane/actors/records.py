@@ -141,7 +141,7 @@ class TrialSettings:
     restarts_hangs: bool = False
     """Whether a hanging run is ended and started again (trial/hangs.py)."""
     low_use: str = ""
-    """The action after low use of the slots: `notify`, `end` or `off` (trial/low_use.py). "": an
+    """The action after low use of the slots: `notify`, `end` or `ignore` (trial/low_use.py). "": an
     experiment of an older release, whose usage rows lack the number of slots.
     """
 

@@ -19,13 +19,13 @@ class LowUse(Section):
     """The mean use of the slots in percent, below which the use is low."""
     time: PositiveDuration = HOUR_MS
     """The time over which the mean is computed. The use of all nodes must be low."""
-    action: Literal["notify", "end", "off"] = "notify"
+    action: Literal["notify", "end", "ignore"] = "notify"
     """`notify` shows the low use and sends the event `LOW_USE` to webhooks. `end` also cancels the
-    trial, which saves a checkpoint first. `off` does nothing.
+    trial, which saves a checkpoint first. `ignore` does nothing.
     """
 
     def spec_fields(self) -> dict[str, Any]:
         """Return the field of a trial's specification, or {} without a policy."""
-        if self.action == "off":
+        if self.action == "ignore":
             return {}
         return {"low_use": {"percent": self.percent, "time_ms": self.time}}

@@ -98,6 +98,6 @@ def trial_settings(
         experiment_duration_ms=config.max_duration,
         idle_timeout_ms=None if kind is JobKind.NOTEBOOK else limits.idle_timeout_ms,
         snapshots=snapshots,
-        low_use=config.low_use.action if kind is JobKind.EXPERIMENT else "off",
+        low_use=config.low_use.action if kind is JobKind.EXPERIMENT else "ignore",
         restarts_hangs=kind is JobKind.EXPERIMENT and config.hang_detection.action == "restart",
     )

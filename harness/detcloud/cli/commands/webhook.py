@@ -118,7 +118,8 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         metavar="TYPE[:VALUES]",
         help="EXPERIMENT_STATE_CHANGE:ERROR, TRIAL_STATE_CHANGE, CUSTOM:warn,error,"
         " METRIC_THRESHOLD_EXCEEDED:'loss<0.1', BEST_VALIDATION, TASK_LOG:REGEX, MODEL_VERSION,"
-        " LIMIT_AT_RISK or ALARM; repeatable (default: EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)",
+        " LIMIT_AT_RISK, LOW_USE or ALARM; repeatable (default:"
+        " EXPERIMENT_STATE_CHANGE:COMPLETED,ERROR)",
     )
     parser.add_argument("--format", choices=FORMATS, default="json", help="default: json")
     parser.add_argument(
