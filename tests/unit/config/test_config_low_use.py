@@ -41,7 +41,7 @@ def test_low_use_of_an_hour_is_announced_by_default() -> None:
 def test_pool_overrides_cluster_and_configuration_overrides_both() -> None:
     assert config_in(0).low_use.model_dump() == {
         "percent": 10,
-        "time": 2 * HOUR_MS,
+        "time": "2h",
         "action": "end",
     }
     assert config_in(1).low_use.action == "ignore"
