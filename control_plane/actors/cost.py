@@ -6,11 +6,12 @@ Every division rounds down, so that the parts never cost more than the whole.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from decimal import Decimal
 
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
+from control_plane.actors.use import Use
 from control_plane.fleet.records import instances_partition
 from control_plane.rows import pool_rows
 
@@ -20,9 +21,10 @@ MS_PER_HOUR = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The cost of an ended allocation: a row in the usage partition of the pool.
+    """The cost and the use of an ended allocation: a row in the usage partition of the pool.
 
-    The row is written once, in the commit that ends the allocation.
+    The row is written once, in the commit that ends the allocation. Rows of earlier releases lack
+    the fields after `micros`.
     """
 
     experiment: int
@@ -37,9 +39,39 @@ class Usage:
     """The end of the allocation, in epoch ms."""
     micros: int
     """The cost in micro-dollars."""
+    slots: int = 0
+    """The number of slots. 0: not known."""
+    measured_ms: int = 0
+    """The slot time in ms for which the use is known."""
+    busy_ms: int = 0
+    """The measured slot time, weighted with the share of computation."""
+    low_ms: int = 0
+    """The measured slot time with less than 5 % of computation."""
+    memory_ms: int = 0
+    """The measured slot time, weighted with the share of memory."""
+
+    @property
+    def slot_ms(self) -> int:
+        """Return the time of the allocation multiplied by the number of slots, in ms."""
+        return self.slots * max(0, self.ended_ms - self.started_ms)
+
+    @property
+    def use(self) -> Use:
+        """Return the measured use."""
+        return Use(self.measured_ms, self.busy_ms, self.low_ms, self.memory_ms)
+
+    @property
+    def low_micros(self) -> int:
+        """Return the cost of the time of low use in micro-dollars, rounded down.
+
+        Time that was not measured counts as used.
+        """
+        low_ms = min(self.low_ms, self.slot_ms)
+        return self.micros * low_ms // self.slot_ms if self.slot_ms else 0
 
 
 _USAGE_VALUES = len(fields(Usage))
+_COST_VALUES = 6
 
 
 def to_micros(dollars: float) -> int:
@@ -81,13 +113,17 @@ def usage_sort_key(usage: Usage) -> str:
 
 
 def encode_usage(usage: Usage) -> bytes:
-    """Encode a usage row as a JSON list, in the order of the fields."""
-    values = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
-    return json.dumps([*values, usage.micros]).encode()
+    """Encode a usage row as a JSON list, in the order of the fields.
+
+    A row without slots ends with the cost, as in earlier releases: their journals compare rows.
+    """
+    values = astuple(usage)
+    return json.dumps(values if usage.slots else values[:_COST_VALUES]).encode()
 
 
 def decode_usage(body: bytes) -> Usage:
-    """Decode the body of a usage row. Values that newer versions append are ignored.
+    """Decode the body of a usage row. Values that newer versions append are ignored, and values
+    that earlier versions lack get their defaults.
 
     Raises:
         TypeError: a value is missing.

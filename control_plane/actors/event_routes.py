@@ -33,6 +33,8 @@ class EventType(StrEnum):
     BEST_VALIDATION = "BEST_VALIDATION"
     LIMIT_AT_RISK = "LIMIT_AT_RISK"
     """An experiment has nearly reached its `max_cost`, or will miss its deadline."""
+    LOW_USE = "LOW_USE"
+    """The slots of a trial have computed too little."""
     MODEL_VERSION = "MODEL_VERSION"
     ALARM = "ALARM"
     TEST = "TEST"

@@ -150,6 +150,10 @@ class TrialSettings:
     """The time in ms for which a failure counts against `max_restarts` (trial/restart_window.py).
     None: failures count for ever.
     """
+    low_use: str = ""
+    """The action after low use of the slots: `notify`, `end` or `ignore` (trial/low_use.py). "": an
+    experiment of an older release, whose usage rows lack the number of slots.
+    """
 
 
 @dataclass(frozen=True, slots=True)

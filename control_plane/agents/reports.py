@@ -41,6 +41,7 @@ from control_plane.agents.report_values import (
     parse_pattern,
     parse_text,
 )
+from control_plane.agents.use_reports import to_low_use, to_use
 from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
@@ -480,5 +481,7 @@ _AGENT_LINES = {
     "exited": _to_exit,
     "log_policy": _to_log_match,
     "hang": lambda report, _: to_hang(report.epoch, report.line),
+    "use": lambda report, context: to_use(report.epoch, context.node_rank, report.line),
+    "low_use": lambda report, context: to_low_use(report.epoch, context.node_rank, report.line),
     "stacks": lambda report, _: to_stacks(report.epoch, report.line),
 }

@@ -73,6 +73,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             **({"runs_once": True} if trial.settings.runs_once else {}),
             **_limit_fields(trial, experiment.ends_ms),
             **_hang_fields(config, trial),
+            **({} if trial.settings.runs_once else config.low_use.spec_fields()),
             **_snapshot_fields(definition, trial),
         }
 

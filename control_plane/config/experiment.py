@@ -26,6 +26,7 @@ from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
 from control_plane.config.log_policies import LogPolicies
+from control_plane.config.low_use import LowUse
 from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.schedule import Schedule
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
@@ -190,6 +191,8 @@ class ExperimentConfig(Section):
     """
     hang_detection: HangDetection = Field(default_factory=HangDetection)
     """See Hang detection."""
+    low_use: LowUse = Field(default_factory=LowUse)
+    """See Low use."""
     exit_timeout: Count | None = None
     """The time in seconds that threads of a trial's process may still run after the training code
     has ended. Then the process is ended. 60 by default.

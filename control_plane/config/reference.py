@@ -30,6 +30,7 @@ from control_plane.config.experiment import ExperimentConfig, LengthConfig, Step
 from control_plane.config.field_sources import FieldSource, find_field_source
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import PARAMETER_TYPES
+from control_plane.config.low_use import LowUse
 from control_plane.config.machine_checks import GangCheck, LogExclusion
 from control_plane.config.provider_types import PROVIDERS
 from control_plane.config.quiet_hours import QuietHoursRule, clock_text
@@ -115,6 +116,12 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
         "`hang_detection`: trials whose processes live, but neither report nor print anything.",
         HangDetection,
     ),
+    (
+        "Low use",
+        "`low_use`: trials whose slots compute too little. `task_container_defaults` has the "
+        "defaults of the cluster and of pools.",
+        LowUse,
+    ),
     ("Debugger", "`debugger`: a debugger for the trial's code.", training.Debugger),
     (
         "Schedule",
@@ -155,6 +162,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Optimizations": "map",
     "Profiling": "map",
     "HangDetection": "map",
+    "LowUse": "map",
     "Debugger": "map",
     "Schedule": "map",
     "Reproducibility": "map",

@@ -17,6 +17,7 @@ from control_plane.config.environment import (
     render_variables,
 )
 from control_plane.config.log_policies import CheckedLogPolicies
+from control_plane.config.low_use import LowUse
 from control_plane.config.resources import BindMounts, DeviceField
 from control_plane.config.section import REVEAL, Section
 from control_plane.field_types import Count, CountOrZero
@@ -61,6 +62,8 @@ class TaskContainerDefaults(Section):
     and replace policies of the same name. The default policies are `CUDA OOM` and `ECC Error`, and
     an entry with only the `name` switches a default policy off.
     """
+    low_use: LowUse | None = None
+    """The policy for trials whose slots compute too little, as `low_use` of experiments."""
 
     @field_serializer("environment_variables")
     def _render_variables(
@@ -74,9 +77,9 @@ class TaskContainerDefaults(Section):
         """Return the defaults as a layer of an experiment's configuration, secrets unmasked.
 
         `shm_size_bytes` becomes `resources.shm_size`, and `devices` becomes `resources.devices`.
-        `preemption_timeout`, `bind_mounts` and `log_policies` keep their names, and all other
-        fields move to `environment`. Fields with their default values and empty sections are left
-        out.
+        `preemption_timeout`, `bind_mounts`, `log_policies` and `low_use` keep their names, and all
+        other fields move to `environment`. Fields with their default values and empty sections are
+        left out.
         """
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
@@ -86,7 +89,7 @@ class TaskContainerDefaults(Section):
         }
         kept = {
             name: given.pop(name)
-            for name in ("preemption_timeout", "bind_mounts", "log_policies")
+            for name in ("preemption_timeout", "bind_mounts", "log_policies", "low_use")
             if name in given
         }
         parts = {"resources": resources, "environment": given}

@@ -100,5 +100,6 @@ def trial_settings(
         snapshots=snapshots,
         trial_duration_ms=config.max_trial_duration if kind is JobKind.EXPERIMENT else None,
         restart_window_ms=config.restart_window,
+        low_use=config.low_use.action if kind is JobKind.EXPERIMENT else "ignore",
         restarts_hangs=kind is JobKind.EXPERIMENT and config.hang_detection.action == "restart",
     )

@@ -1,4 +1,4 @@
-"""The daily sums of the usage of a pool.
+"""The daily sums of the costs and the use of a pool's slots.
 
 A usage row is written in the commit that ends an allocation, and never changes. A day is closed
 when no further allocation can end on the day. The sums of a closed day are computed from the usage
@@ -7,7 +7,7 @@ rows alone and committed together, once. Days are UTC days; amounts are whole mi
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Final, NamedTuple
 
@@ -33,13 +33,39 @@ ROWS_MAX: Final = 8
 """The most rows of a day. The rows of a day fit into a commit."""
 
 
+class DayUse(NamedTuple):
+    """The use of allocations on a day. The use is spread evenly over each run."""
+
+    slot_ms: int = 0
+    """The time of the slots, in ms."""
+    measured_ms: int = 0
+    """The slot time for which the use is known."""
+    busy_ms: int = 0
+    """The measured slot time, weighted with the share of computation."""
+    low_ms: int = 0
+    """The measured slot time with less than 5 % of computation."""
+    memory_ms: int = 0
+    """The measured slot time, weighted with the share of memory."""
+    low_micros: int = 0
+    """The cost of the time of low use, in micro-dollars."""
+
+    def plus(self, other: "DayUse") -> "DayUse":
+        """Return the sum of two uses."""
+        return DayUse(*(left + right for left, right in zip(self, other, strict=True)))
+
+
+NO_DAY_USE: Final = DayUse()
+
+
 class DayCosts(NamedTuple):
-    """The cost of all allocations of an experiment that ended on a day."""
+    """The cost and the use of all allocations of an experiment that ended on a day."""
 
     experiment: int
     """The id of the experiment."""
     days: Mapping[date, int]
     """The cost in micro-dollars on each day of the allocations' runs."""
+    uses: Mapping[date, DayUse] = {}
+    """The use on each day of the runs. Empty in sums of earlier releases."""
 
 
 class SummedDays(NamedTuple):
@@ -60,10 +86,17 @@ def cost_until(usage: Usage, time_ms: int) -> int:
     """Return the micro-dollars that the allocation had cost by a time, spread evenly over the
     run.
     """
-    if time_ms >= usage.ended_ms:
-        return usage.micros
-    elapsed_ms = max(0, time_ms - usage.started_ms)
-    return usage.micros * elapsed_ms // max(1, usage.ended_ms - usage.started_ms)
+    return _part_until(usage.micros, usage, time_ms)
+
+
+def use_until(usage: Usage, time_ms: int) -> DayUse:
+    """Return the use of an allocation by a time, spread evenly over the run.
+
+    Rows of earlier releases have no use.
+    """
+    whole = (usage.slot_ms, usage.measured_ms, usage.busy_ms, usage.low_ms, usage.memory_ms)
+    amounts = (*whole, usage.low_micros)
+    return DayUse(*(_part_until(amount, usage, time_ms) for amount in amounts))
 
 
 def split_by_day(usage: Usage) -> dict[date, int]:
@@ -77,6 +110,20 @@ def split_by_day(usage: Usage) -> dict[date, int]:
         until = cost_until(usage, day_start_ms(day + timedelta(days=1)))
         if until > before:
             days[day] = until - before
+        day, before = day + timedelta(days=1), until
+    return days
+
+
+def split_use_by_day(usage: Usage) -> dict[date, DayUse]:
+    """Return the use of an allocation on each day of the run. The days add up to the whole use.
+
+    Return {} for a row of an earlier release, which has no use.
+    """
+    days: dict[date, DayUse] = {}
+    day, last, before = utc_day(usage.started_ms), utc_day(usage.ended_ms), NO_DAY_USE
+    while day <= last and usage.slots:
+        until = use_until(usage, day_start_ms(day + timedelta(days=1)))
+        days[day] = DayUse(*(after - start for after, start in zip(until, before, strict=True)))
         day, before = day + timedelta(days=1), until
     return days
 
@@ -113,21 +160,25 @@ def read_summed_days(table: StateTable, pool: str, since: date) -> SummedDays:
 
 def sum_usages(usages: Iterable[Usage]) -> list[DayCosts]:
     """Return the sums of the allocations of each experiment, in the order of the ids."""
-    sums: dict[int, dict[date, int]] = {}
+    sums: dict[int, tuple[dict[date, int], dict[date, DayUse]]] = {}
     for usage in usages:
-        total = sums.setdefault(usage.experiment, {})
+        costs, uses = sums.setdefault(usage.experiment, ({}, {}))
         for day, micros in split_by_day(usage).items():
-            total[day] = total.get(day, 0) + micros
-    return [DayCosts(experiment, days) for experiment, days in sorted(sums.items())]
+            costs[day] = costs.get(day, 0) + micros
+        for day, use in split_use_by_day(usage).items():
+            uses[day] = uses.get(day, NO_DAY_USE).plus(use)
+    return [DayCosts(experiment, *days) for experiment, days in sorted(sums.items())]
 
 
 def encode_day(costs: Iterable[DayCosts]) -> list[bytes]:
     """Encode the sums of a day as the bodies of rows of at most ROW_BYTES each."""
     parts: list[list[str]] = [[]]
     size = 0
-    for experiment, days in costs:
-        named = {day.isoformat(): micros for day, micros in days.items()}
-        entry = json.dumps([experiment, named], separators=(",", ":"))
+    for experiment, days, uses in costs:
+        values: list[object] = [experiment, {day.isoformat(): days[day] for day in days}]
+        if uses:
+            values.append({day.isoformat(): use for day, use in uses.items()})
+        entry = json.dumps(values, separators=(",", ":"))
         if parts[-1] and size + len(entry) + 2 > ROW_BYTES:
             parts.append([])
             size = 0
@@ -142,9 +193,31 @@ def decode_day(body: bytes) -> list[DayCosts]:
     Raises ValueError for a body that is not JSON.
     """
     return [
-        DayCosts(experiment, {date.fromisoformat(day): micros for day, micros in days.items()})
-        for experiment, days, *_ in json.loads(body)
+        DayCosts(
+            experiment,
+            {date.fromisoformat(day): micros for day, micros in days.items()},
+            {date.fromisoformat(day): _decode_use(use) for day, use in _first_value(more).items()},
+        )
+        for experiment, days, *more in json.loads(body)
     ]
+
+
+def _part_until(amount: int, usage: Usage, time_ms: int) -> int:
+    """Return the part of an amount that falls into the run before a time, rounded down."""
+    if time_ms >= usage.ended_ms:
+        return amount
+    elapsed_ms = max(0, time_ms - usage.started_ms)
+    return amount * elapsed_ms // max(1, usage.ended_ms - usage.started_ms)
+
+
+def _decode_use(values: Sequence[int]) -> DayUse:
+    """Decode the use of a day. Values that newer versions append are ignored."""
+    return DayUse(*values[: len(NO_DAY_USE)])
+
+
+def _first_value(values: Sequence[Mapping[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
+    """Return the first value, or {} without values."""
+    return values[0] if values else {}
 
 
 def _first_unsummed_day(table: StateTable, pool: str) -> date | None:

@@ -9,7 +9,7 @@ A reading of an idle cluster needs six reads and three for each pool. Work adds 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
@@ -128,6 +128,7 @@ def _read_samples(services: Services, activities: PoolActivities, now_ms: int) -
     yield from _submission_samples(services)
     yield from _alarm_samples(services)
     yield from _gpu_samples(services, running[:GPU_TRIALS_MAX], now_ms)
+    yield from _low_use_samples(services, running[:GPU_TRIALS_MAX])
     yield Sample(families.LEFT_OUT, ("pools",), len(names) - len(shown))
     yield Sample(families.LEFT_OUT, ("experiments",), left_out)
     yield Sample(families.LEFT_OUT, ("gpu_trials",), max(0, len(running) - GPU_TRIALS_MAX))
@@ -315,6 +316,22 @@ def _gpu_samples(
             yield Sample(families.GPU_UTILIZATION, (pool,), sum(utilization) / len(utilization))
         if free:
             yield Sample(families.GPU_FREE_MEMORY, (pool,), sum(free) / len(free))
+
+
+def _low_use_samples(
+    services: Services, running: Sequence[tuple[int, str, tuple[int, int]]]
+) -> Iterator[Sample]:
+    """Yield the number of running trials with low use for each pool with running trials.
+
+    Reads the trials. Raises TableError.
+    """
+    trials = services.experiments.read_trials([trial_id for _, _, (trial_id, _) in running])
+    counts = {pool: 0 for _, pool, _ in sorted(running)}
+    for (_, pool, _), trial in zip(running, trials, strict=True):
+        low_use = trial.allocation.low_use if trial and trial.allocation else None
+        counts[pool] += low_use is not None and low_use.since_ms is not None
+    for pool, count in sorted(counts.items()):
+        yield Sample(families.LOW_USE_TRIALS, (pool,), count)
 
 
 def _by_state(

@@ -138,6 +138,11 @@ GPU_FREE_MEMORY: Final = Family(
     "The mean free memory of the measured GPUs.",
     ("pool",),
 )
+LOW_USE_TRIALS: Final = Family(
+    "detcloud_low_use_trials",
+    "The running trials whose slots compute too little for their policy.",
+    ("pool",),
+)
 LEFT_OUT: Final = Family(
     "detcloud_left_out",
     "The objects that the metrics leave out because of a limit: pools, experiments or GPU trials.",
@@ -167,6 +172,7 @@ FAMILIES: Final = (
     MEASURED_GPUS,
     GPU_UTILIZATION,
     GPU_FREE_MEMORY,
+    LOW_USE_TRIALS,
     LEFT_OUT,
 )
 """All metrics, in the order of the answer."""

@@ -16,6 +16,7 @@ from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, us
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.pool.state import agents_of, parse_allocation
 from control_plane.actors.trial.metering import cost_so_far
+from control_plane.actors.use import sum_uses, use_values
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
 from control_plane.fleet.rows import read_fleets
@@ -122,7 +123,7 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
     the sums of closed days and the usage rows of later days.
     """
     read = usages if by is CostGrouping.TRIAL else costs
-    span, pools = DaySpan(since, until), _pools_with_costs(services)
+    span, pools = DaySpan(since, until), pools_with_costs(services)
     used = [(pool, usage) for pool in pools for usage in read(services, pool, since)]
     bills = {
         pool: pool_bill(services.table, pool, since, until, services.now_ms()) for pool in pools
@@ -223,13 +224,19 @@ def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
         allocation = None if head is None else head.allocation
         if head is None or allocation is None or not allocation.places or allocation.pool != pool:
             continue
-        micros = cost_so_far(allocation, now_ms)
         yield Usage(
-            head.experiment_id, head.trial_id, head.epoch, allocation.placed_ms, now_ms, micros
+            head.experiment_id,
+            head.trial_id,
+            head.epoch,
+            allocation.placed_ms,
+            now_ms,
+            cost_so_far(allocation, now_ms),
+            sum(len(place.slots) for place in allocation.places),
+            *use_values(sum_uses(*allocation.uses)),
         )
 
 
-def _pools_with_costs(services: Services) -> list[str]:
+def pools_with_costs(services: Services) -> list[str]:
     """Return the names of existing pools and of removed pools that had instances, sorted."""
     return sorted({*pool_names(services), *(fleet.pool for fleet in read_fleets(services.table))})
 

@@ -36,6 +36,7 @@ from control_plane.queries.experiment_columns import Column, ListedValue, values
 from control_plane.queries.job_counts import experiment_conditions
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.queries.single_run import SingleRun, read_single_runs
+from control_plane.queries.use_answer import UseAnswer, use_answer
 from control_plane.searchers.registry import can_continue
 from control_plane.services import Services
 from control_plane.state.table import Key, Row
@@ -111,6 +112,7 @@ class Experiment(Answer):
     priority: int | None
     max_cost: float | None
     cost: float = 0.0
+    use: UseAnswer | None = None
     warnings: list[str] = []
     save_experiment_best: int
     save_trial_best: int
@@ -379,6 +381,7 @@ def _fields(
         "priority": current.priority,
         "max_cost": _dollars(current.max_cost_micros),
         "cost": state.bill.spent_micros(services.now_ms()) / MICROS_PER_DOLLAR,
+        "use": use_answer(state.bill.use),
         **asdict(current.retention),
         "code_sha256": definition.code_sha256,
         "forked_from": definition.forked_from,

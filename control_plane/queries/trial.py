@@ -14,6 +14,7 @@ from control_plane.actors.trial.restart_window import counted_failures
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.actors.trial.time_limit import run_end_ms
+from control_plane.actors.use import Use, sum_uses
 from control_plane.agents.sessions import ENVIRONMENT, read_metadata_of, read_trial_metadata
 from control_plane.errors import Code, RequestError
 from control_plane.json_gate import parse_stored_object, readable
@@ -29,6 +30,7 @@ from control_plane.queries.conditions import (
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.replacements import ReplacementView, trial_replacements
 from control_plane.queries.state_filter import StateFilter
+from control_plane.queries.use_answer import UseAnswer, use_answer
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX
 
@@ -52,17 +54,26 @@ class Hang(Answer):
     text: str
 
 
+class LowUse(Answer):
+    """A time in which the slots of a run compute too little, since `since_ms`."""
+
+    since_ms: int
+    text: str
+
+
 class Allocation(Answer):
     """The current allocation of a trial.
 
     `places` is empty while the allocation waits for slots; then it has an item for each node.
-    `hang` describes a present hang of the run; null while the run works.
+    `hang` describes a present hang of the run; null while the run works. `low_use` describes too
+    little use of the slots; null while the use is enough.
     """
 
     id: str
     state: str
     places: list[Place]
     hang: Hang | None
+    low_use: LowUse | None
 
 
 class Loss(Answer):
@@ -136,6 +147,7 @@ class Trial(Answer):
     latest_checkpoint: str | None
     warm_start: str | None
     allocation: Allocation | None
+    use: UseAnswer | None
     created_ms: int
     ended_ms: int | None
     message: str
@@ -355,6 +367,7 @@ def _fields(services: Services, state: TrialState, search: _Search) -> dict[str,
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
         "warm_start": inherited.uuid if inherited else search.warm_start,
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
+        "use": use_answer(_use(state)),
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": _shown_message(state),
@@ -387,6 +400,11 @@ def _cost_micros(services: Services, state: TrialState) -> int:
     if allocation is None or not allocation.places:
         return state.cost_micros
     return state.cost_micros + cost_so_far(allocation, services.now_ms())
+
+
+def _use(state: TrialState) -> Use | None:
+    """Return the measured use of the trial, with the last report of a running allocation."""
+    return sum_uses(state.use, *(state.allocation.uses if state.allocation else ()))
 
 
 def _steps_completed(services: Services, state: TrialState) -> int:
@@ -435,7 +453,17 @@ def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
         state="TERMINATING" if is_ending else held.state.value,
         places=[Place(agent_id=place.agent, slots=list(place.slots)) for place in held.places],
         hang=_hang(held),
+        low_use=_low_use(held),
     )
+
+
+def _low_use(held: TrialAllocation) -> LowUse | None:
+    """Return the answer for the present low use of a run. None for sufficient use."""
+    low_use = held.low_use
+    if low_use is None or low_use.since_ms is None:
+        return None
+    text = f"its slots compute {low_use.percent:.1f} % of the time"
+    return LowUse(since_ms=low_use.since_ms, text=text)
 
 
 def _hang(held: TrialAllocation) -> Hang | None:

@@ -15,6 +15,7 @@ from control_plane.actors.records import Place, Status
 from control_plane.actors.replacement import decode_replacement
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.actors.trial.state import DesiredState, TrialState
+from control_plane.actors.use import NO_USE
 from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at, parse_json
 from control_plane.engine.head import HEAD, PARTS, decode_head
 from control_plane.engine.journal import JOURNAL, decode_journal_row
@@ -236,6 +237,7 @@ class StateChecker:
             _check_log_policies(address, known, after)
             check_time_limit(address, known, after)
             check_restart_window(address, known, after)
+            _check_use(address, known, after)
             if not known.status.is_final and known.checkpoint is not None:
                 newest = after.checkpoint
                 is_older = (
@@ -389,6 +391,29 @@ def _check_log_policies(address: str, known: TrialState, after: TrialState) -> N
         assert not excluded, f"{address} runs on the excluded {excluded}"
     if known.retries_canceled and after.run_generation == known.run_generation:
         assert after.status.is_final or after.restarts == known.restarts, f"{address} is retried"
+
+
+def _check_use(address: str, known: TrialState, after: TrialState) -> None:
+    """Check the measured use of a trial. Raises AssertionError if a rule is broken.
+
+    - The use of ended allocations never decreases, and grows only with the end of an allocation.
+    - No part of the use exceeds the measured time.
+    - A run that was ended for low use is not followed by another run, except after a loss or in a
+      new run generation.
+    """
+    before, use = known.use or NO_USE, after.use or NO_USE
+    assert use.measured_ms >= before.measured_ms, f"{address} forgets its use"
+    parts = (use.busy_ms, use.low_ms, use.memory_ms)
+    assert all(part <= use.measured_ms for part in parts), f"{address} has the impossible {use}"
+    held, now_held = known.allocation, after.allocation
+    if use != before:
+        assert held is not None, f"{address} counts the use of no allocation"
+        is_ended = now_held is None or after.epoch > known.epoch
+        assert is_ended, f"{address} counts the use of a running allocation"
+    if held is None or held.low_use is None or not held.low_use.end_reason:
+        return
+    if after.epoch > known.epoch and after.run_generation == known.run_generation:
+        assert after.losses > known.losses, f"{address} runs again after its low use"
 
 
 def _is_preempted(trial: TrialState | None) -> bool:

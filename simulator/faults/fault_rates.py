@@ -85,6 +85,8 @@ class FaultRates:
     """Runs that hang before the training."""
     bad_networks_hourly: float = 0.0
     """Machines with a network that fails the checks of gangs for a while."""
+    low_uses: float = 0.0
+    """Nodes of runs whose slots compute too little from the start. Some of them recover."""
 
 
 RATES_MAX = FaultRates(
@@ -121,6 +123,7 @@ RATES_MAX = FaultRates(
     flapping_devices_hourly=2.0,
     hangs=0.3,
     bad_networks_hourly=2.0,
+    low_uses=0.3,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

@@ -15,6 +15,7 @@ from control_plane.simulation.trial_course import NextAction, next_action
 from simulator.machines.checkpoints import StoredCheckpoint
 from simulator.machines.gang import Gang
 from simulator.machines.gang_check import CHECK_MS, MOVE_MS_MAX, check_machines
+from simulator.machines.measured_use import MeasuredUse
 from simulator.machines.process_environment import EndNotice, ProcessEnvironment, ProcessPhase
 from simulator.machines.report_stream import AGENT_KINDS, Line, ReportStream
 from simulator.machines.training import Training
@@ -22,7 +23,7 @@ from simulator.machines.training import Training
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = AGENT_KINDS | {"checkpoint", "completed", "first_step", "gang_check"}
+URGENT = (AGENT_KINDS - {"use"}) | {"checkpoint", "completed", "first_step", "gang_check"}
 HANG_STACKS_MS = 3_000
 """The time between a hang and the stacks of the processes, in ms."""
 
@@ -67,6 +68,7 @@ class TrialProcess:
     _noticed_ms: int = 0
     _reports_first_step: bool = False
     _printed_hangs: int = 0
+    _use: MeasuredUse = field(default_factory=MeasuredUse)
 
     @property
     def agent(self) -> str:
@@ -95,6 +97,7 @@ class TrialProcess:
         if reference is not None and reference["trial_id"] == self.spec["trial_id"]:
             self.saved_steps = self.steps
         self._gang = self.environment.gang(self.allocation, self.spec["nodes"])
+        self._use = MeasuredUse(len(self.slots), self.environment.draw_low_use)
         self._call_later(delay_ms, self._wait_for_nodes)
 
     def begin_training(self) -> None:
@@ -270,8 +273,10 @@ class TrialProcess:
         self.phase = ProcessPhase.WAITING_FOR_NODES
         if self.must_stop:
             self._exit("preempted")
-        else:
-            self._gang.add_node(self)
+            return
+        for line in self._use.begin(self.environment.clock.now_ms):
+            self.report(line)
+        self._gang.add_node(self)
 
     def _continue(self) -> None:
         """Start the chief's next action by the directives: train, wait, save and exit, or complete.
@@ -393,6 +398,8 @@ class TrialProcess:
         metrics = self.training.metrics(self.steps)
         line = {"group": "validation", "steps_completed": self.steps, "metrics": metrics}
         self.report({"kind": "metrics", **line})
+        for line in self._use.look_again():
+            self.report(line)
         return metrics
 
     def _complete_length(self, length: int) -> None:
@@ -468,6 +475,8 @@ class TrialProcess:
         notice: Line = {"notice": self.cause} if self.cause else {}
         if self.notice is not None:
             notice["notice_age_ms"] = self.environment.clock.now_ms - self._noticed_ms
+        for line in self._use.end(self.environment.clock.now_ms):
+            self.report(line)
         self.report(
             {
                 "kind": "exited",

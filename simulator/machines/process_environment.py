@@ -42,6 +42,8 @@ class ProcessEnvironment:
     """Returns the action of a log policy that a line of a run matches, or "". The argument is the
     specification of the run.
     """
+    draw_low_use: Callable[[], bool] = lambda: False
+    """Returns whether a node of a run uses little of its slots, or a low use ends."""
     draw_hang: Callable[[Mapping[str, Any]], int | None] = lambda spec: None
     """Returns the time in ms after which a hanging run works again. None: the run does not hang.
     The argument is the specification of the run.

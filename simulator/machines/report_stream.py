@@ -8,8 +8,8 @@ from control_plane.agents.reports import Report
 
 Line = dict[str, Any]
 AGENT = "agent"
-"""The writer of reports about the container, the log, hangs and the exit."""
-AGENT_KINDS = frozenset({"container", "log_policy", "exited", "hang", "stacks"})
+"""The writer of reports about the container, the log, hangs, the use and the exit."""
+AGENT_KINDS = frozenset({"container", "log_policy", "exited", "hang", "stacks", "use", "low_use"})
 """The kinds of reports that the agent writes."""
 LINE_BYTES = 100
 
@@ -25,7 +25,8 @@ class ReportStream:
     def append(self, line: Line, rank: int) -> None:
         """Append a report to the agent's stream or to the stream of the process's rank.
 
-        Reports about the container, the log, hangs and the exit belong to the agent's stream.
+        Reports about the container, the log, hangs, the use and the exit belong to the agent's
+        stream.
         """
         writer = AGENT if line["kind"] in AGENT_KINDS else str(rank)
         self._offsets[writer] = self._offsets.get(writer, 0) + LINE_BYTES

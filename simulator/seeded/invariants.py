@@ -190,10 +190,13 @@ def _check_search_result(search: Search, state: ExperimentState, trials: list[Tr
 
     The search and its trials must be completed, and no trial may have failed more often than its
     code does. A deterministic search must have the same result as without faults. A search with a
-    trial that a log policy ended after a failure, that has used up its time, or that failed too
-    often in its restart window, may have any result. Raises InvariantBroken.
+    trial that a log policy ended after a failure, that ended for low use, that has used up its
+    time, or that failed too often in its restart window, may have any result. Raises
+    InvariantBroken.
     """
     if any(trial.retries_canceled and trial.status is Status.ERROR for trial in trials):
+        return
+    if any("(low_use)" in trial.message and trial.status is Status.CANCELED for trial in trials):
         return
     if any(_has_used_up_time(trial) or _failed_in_window(trial) for trial in trials):
         return

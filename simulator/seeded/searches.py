@@ -76,6 +76,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
         "max_concurrent_trials": 2,
     },
 }
+LOW_USE_ENDS = 3
+"""The policy of each search with a seed divisible by this number ends runs with low use."""
 LENGTHS = frozenset({"max_length", "budget", "length_per_round"})
 # The search methods whose outcome does not depend on the speed of the trials.
 DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
@@ -180,6 +182,7 @@ def _search(
             message.settings,
             max_restarts=failures_max + (HANGS_MAX if restarts_hangs else 0),
             restarts_hangs=restarts_hangs,
+            low_use="notify" if seed % LOW_USE_ENDS else "end",
         ),
         retention=Retention(1, 1, 1),
         data_retention=_data_retention(seed),

@@ -117,6 +117,7 @@ class SimulatedCluster:
             draw_damage=lambda: self.faults.draw_fault(
                 "damaged_checkpoints", self.faults.rates.damaged_checkpoints
             ),
+            draw_low_use=lambda: self.faults.draw_fault("low_uses", self.faults.rates.low_uses),
             draw_match=lambda spec: self._draw_match(spec),
             draw_hang=hang_sampler(self.faults, self.checker),
             on_damage=lambda trial_id, uuid: self.users.verify_later(trial_id, uuid),

@@ -54,6 +54,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "schedules": ("Schedules", "No schedules yet."),
     "reports": ("Reports", "No reports yet."),
     "templates": ("Templates", "No templates."),
+    "usage": ("Usage", "slot hours, mean use"),
     "webhooks": ("Webhooks", "No webhooks yet."),
     "tokens": ("Tokens", "No tokens yet."),
 }

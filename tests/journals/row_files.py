@@ -173,7 +173,7 @@ def _store_more_rows(cluster: Cluster) -> None:
     hook = create_webhook(table, wanted, caller, NOW_MS, lambda _: ())
     change = WebhookChange(route={"triggers": (Trigger(EventType.EXPERIMENT_STATE_CHANGE),)})
     change_webhook(table, hook.id, change, caller, NOW_MS, lambda _: ())
-    usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000)
+    usage = Usage(1, 1, 1, NOW_MS - 4 * DAY_MS, NOW_MS - 3 * DAY_MS, 1_000_000, 2, 9, 5, 4, 3)
     key = Key(usage_partition("default"), usage_sort_key(usage))
     table.commit((Put(key, 1, encode_usage(usage), Expect.ABSENT),))
     sum_closed_days(table, "default", NOW_MS)

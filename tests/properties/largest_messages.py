@@ -18,12 +18,15 @@ from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_gang_checks as to_checks
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_expiry import DataExpired
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
+from control_plane.actors.use import Use
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     ALERT_CHARACTERS_MAX,
@@ -210,6 +213,8 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
+_USE = Use(*[1 << 53] * 4)
+
 TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialCreated: Largest(
         "trial#9000", lambda: replace(trial_created(hparams=dict(HPARAMS)), trial_id=9000)
@@ -281,6 +286,8 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),
     **{kind: Largest(TRIAL, make) for kind, make in RUN_REPORTS.items()},
+    UseReported: Largest(TRIAL, lambda: UseReported(1, _USE, 100)),
+    LowUseReported: Largest(TRIAL, lambda: LowUseReported(1, True, 99.99, 1 << 53, 100)),
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
@@ -344,7 +351,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
         CROWD, lambda: to_experiment.TrialEnded(1, Status.ERROR, "INVALID_HP", REASON)
     ),
     to_experiment.TrialMetered: Largest(
-        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True)
+        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True, _USE)
     ),
     to_experiment.NoticeEnded: Largest(CROWD, lambda: to_experiment.NoticeEnded(1, 1, "finished")),
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
@@ -354,6 +361,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(records.DataRetention(0, 0))),
     to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
     to_experiment.BestValidationDue: Largest(CROWD, to_experiment.BestValidationDue),
+    TrialUsedLittle: Largest(CROWD, lambda: TrialUsedLittle(1, REASON, True)),
     to_experiment.TrialAlerted: Largest(
         CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),

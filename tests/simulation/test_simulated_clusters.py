@@ -132,6 +132,16 @@ def test_hanging_runs_are_found_and_end(tmp_path: Path) -> None:
     assert {trial.status for trial in trials} == {Status.COMPLETED, Status.CANCELED}
 
 
+def test_low_use_ends_runs_of_some_searches(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, low_uses=0.5)
+    cluster = SimulatedCluster(4, rates, ClusterSize(experiments=4, pools=2), tmp_path)
+    cluster.run()
+    trials = cluster.checker.actor_states("trial")
+    assert any("(low_use)" in trial.message for trial in trials)
+    assert any(trial.use is not None and trial.use.low_ms > 0 for trial in trials)
+    assert sum(trial.use.measured_ms for trial in trials if trial.use) > 0
+
+
 def test_broken_devices_move_trials_without_restarts(tmp_path: Path) -> None:
     rates = replace(NO_FAULTS, flapping_devices_hourly=8.0)
     for name in ("broken", "calm"):

@@ -74,6 +74,7 @@ from control_plane.actors.messages.experiment import (
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
@@ -154,6 +155,7 @@ def _apply_message(
             | JobAudited()
             | ClusterRestored()
             | TrialAlerted()
+            | TrialUsedLittle()
             | TrialLogMatched()
             | WebhooksChanged()
             | DeadlineNear()
@@ -224,6 +226,7 @@ def _apply_housekeeping(
     | JobAudited
     | ClusterRestored
     | TrialAlerted
+    | TrialUsedLittle
     | TrialLogMatched
     | WebhooksChanged
     | DeadlineNear
@@ -238,7 +241,13 @@ def _apply_housekeeping(
     `apply_event_message`.
     """
     match message:
-        case TrialAlerted() | TrialLogMatched() | WebhooksChanged() | DeadlineNear():
+        case (
+            TrialAlerted()
+            | TrialUsedLittle()
+            | TrialLogMatched()
+            | WebhooksChanged()
+            | DeadlineNear()
+        ):
             return apply_event_message(state, message, context)
         case BestValidationDue():
             return raise_due_best_event(state, context)

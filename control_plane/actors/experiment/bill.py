@@ -1,7 +1,8 @@
 """The bill of an experiment: the cost so far, the present rate, and how long trials held slots.
 
-Each trial has a meter. Meters are stored in parts, which experiments without prices or deadlines do
-not have. The head contains the sums of the meters. Amounts and rates are as in cost.py.
+Each trial has a meter. Meters are stored in parts, which experiments without prices, deadlines and
+measured use do not have. The head contains the sums of the meters. Amounts and rates are as in
+cost.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from control_plane.actors.cost import MS_PER_HOUR
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
 from control_plane.actors.messages.experiment import TrialMetered
 from control_plane.actors.step import StepContext
+from control_plane.actors.use import Use, change_sum
 from control_plane.rows.stored_fields import keep_stored_name
 
 
@@ -28,6 +30,8 @@ class Meter:
     """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
     """Whether the allocation still holds slots."""
+    use: Use | None = None
+    """The measured use of slots that the trial no longer holds. None: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Bill:
     """The time of the next check of the cost limit, in epoch ms. 0: no check is due."""
     is_limited: bool = False
     """Whether the cost limit was reached."""
+    use: Use | None = None
+    """The measured use of released slots. None: nothing was measured."""
 
     def spent_micros(self, now_ms: int) -> int:
         """Return the cost up to `now_ms` in micro-dollars: of released slots, and of held slots so
@@ -93,6 +99,7 @@ def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bi
         message.rate_micros,
         message.since_ms,
         message.holds_slots,
+        message.use,
     )
     context.write_part(part, Meters({**meters.trials, message.number: after}))
     old = before or Meter(0, 0, 0, 0, False)
@@ -107,6 +114,7 @@ def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bi
         rate_micros=bill.rate_micros + after.rate_micros - old.rate_micros,
         offset=bill.offset + _offset(after) - _offset(old),
         holding=holding,
+        use=change_sum(bill.use, old.use, after.use),
     )
 
 

@@ -30,6 +30,7 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
@@ -109,11 +110,11 @@ def raise_trial_event(
 
 def apply_event_message(
     state: ExperimentState,
-    message: TrialAlerted | TrialLogMatched | WebhooksChanged | DeadlineNear,
+    message: TrialAlerted | TrialUsedLittle | TrialLogMatched | WebhooksChanged | DeadlineNear,
     context: StepContext,
 ) -> ExperimentState:
-    """Raise the event of an alert, a line of a log or a near deadline, or look for webhooks for
-    metrics.
+    """Raise the event of an alert, low use, a line of a log or a near deadline, or look for
+    webhooks for metrics.
 
     Return the state with the number of raised events. An alert after ALERTS_MAX others is dropped.
     A deadline is at risk if less than nine tenths of the search are done. A DeadlineNear of an
@@ -127,6 +128,8 @@ def apply_event_message(
             return _watch_metrics(read_routes(context), state, context)
         case TrialAlerted():
             return _raise_alert_event(state, message, context)
+        case TrialUsedLittle():
+            return _raise_low_use_event(state, message, context)
         case TrialLogMatched(trial_id, pattern, line, webhook):
             return raise_log_event(state, trial_id, pattern, line, context, webhook_name=webhook)
         case DeadlineNear():
@@ -350,6 +353,30 @@ def _raise_alert_event(
         data={"alert": alert},
     )
     return after if after is state else evolve(after, alerts=state.alerts + 1)
+
+
+def _raise_low_use_event(
+    state: ExperimentState, message: TrialUsedLittle, context: StepContext
+) -> ExperimentState:
+    """Raise the event of a trial with low use of the slots. Return the state after the event.
+
+    Without webhooks, and without a trial of the number, return the state unchanged.
+    """
+    summary = summary_of(message.number, context)
+    if summary is None or not (routes := read_routes(context)):
+        return state
+    trial = f"trial {summary.trial_id} of {experiment_title(state)}"
+    outcome = "is ended, because it uses" if message.is_ended else "uses"
+    return raise_experiment_event(
+        routes,
+        state,
+        EventType.LOW_USE,
+        f"{trial} {outcome} little of its slots",
+        context,
+        text=message.text,
+        condition=EventCondition(),
+        data={"low_use": {"trial_id": summary.trial_id, "is_ended": message.is_ended}},
+    )
 
 
 def _watch_metrics(

@@ -16,6 +16,7 @@ from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import (
@@ -27,6 +28,7 @@ from control_plane.actors.records import (
     TrialSettings,
 )
 from control_plane.actors.source_commit import SourceCommit
+from control_plane.actors.use import Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -377,6 +379,8 @@ class TrialMetered:
     """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
     """Whether the allocation still holds slots."""
+    use: Use | None = None
+    """The measured use of slots that the trial no longer holds. None: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,6 +506,7 @@ ExperimentMessage = (
     | DeadlineNear
     | BestValidationDue
     | TrialAlerted
+    | TrialUsedLittle
     | WebhooksChanged
     | TrialSignaled
     | TrialLogMatched

@@ -9,6 +9,7 @@ from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 from control_plane.rows.stored_fields import keep_stored_name
 
@@ -479,6 +480,8 @@ AllocationMessage = (
     | StacksReported
     | HangTimeOver
     | GangCheckReported
+    | UseReported
+    | LowUseReported
 )
 TrialMessage = (
     TrialCreated

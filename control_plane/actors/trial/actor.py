@@ -54,6 +54,7 @@ from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.actors.trial import gang
 from control_plane.actors.trial.allocation import (
@@ -83,6 +84,7 @@ from control_plane.actors.trial.gang_checks import record_check
 from control_plane.actors.trial.hangs import apply_hang_message
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
 from control_plane.actors.trial.log_policies import record_match
+from control_plane.actors.trial.low_use import apply_use_message
 from control_plane.actors.trial.replacement_tracking import track_replacement
 from control_plane.actors.trial.span_tracking import write_spans
 from control_plane.actors.trial.stalls import end_restart_delay
@@ -199,6 +201,8 @@ def _apply_allocation_message(
             return kill_overdue(state, allocation, context)
         case DurationExceeded():
             return end_long_run(state, allocation, context)
+        case UseReported() | LowUseReported():
+            return apply_use_message(state, allocation, message, context)
         case HangReported() | StacksReported() | HangTimeOver():
             return apply_hang_message(state, allocation, message, context)
         case GangCheckReported():

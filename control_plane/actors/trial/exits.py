@@ -116,7 +116,7 @@ def _after_end(
       COMPLETED.
     - A hanging run that was killed counts as a failure.
     - A run whose machines failed the check starts again on other machines, without a restart.
-    - An idle run that its agent has ended cancels the trial.
+    - An idle run that its agent has ended cancels the trial. So does the end for low use.
     - Losses, yields, failed starts and exits on request let the trial start again without a
       restart. Too many such ends without progress end it in ERROR.
     - Any other exit counts as a failure.
@@ -135,8 +135,8 @@ def _after_end(
         return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
     if gang.is_loss(message, allocation.desired_state):
         return reconcile_after_loss(state, allocation, message, context)
-    if message.limit and allocation.desired_state is DesiredState.RUN:
-        return _end_idle_trial(state, message, context)
+    if limit := _limit_text(allocation, message):
+        return _cancel_at_limit(state, limit, context)
     if reason in ("preempted", "idle"):
         return reconcile_after_yield(state, allocation, context)
     if allocation.desired_state is not DesiredState.RUN and not allocation.has_hung:
@@ -147,12 +147,21 @@ def _after_end(
     return _after_failure(state, allocation, message, context)
 
 
-def _end_idle_trial(
-    state: TrialState, message: AllocationExited, context: StepContext
-) -> TrialState:
-    """Cancel a trial after the agent has ended the idle run. The message names the limit."""
-    context.add_reason(message.message)
-    text = f"trial {state.trial_id} was canceled: {message.message}"
+def _limit_text(allocation: Allocation, message: AllocationExited) -> str:
+    """Return why the cluster has ended a run with low use, or the agent an idle run.
+
+    Return "" for any other end.
+    """
+    if allocation.low_use is not None and allocation.low_use.end_reason:
+        return allocation.low_use.end_reason
+    has_ended = message.limit and allocation.desired_state is DesiredState.RUN
+    return (message.message or message.limit) if has_ended else ""
+
+
+def _cancel_at_limit(state: TrialState, limit: str, context: StepContext) -> TrialState:
+    """Cancel a trial after the end of an idle or little used run, with the reason `limit`."""
+    context.add_reason(limit)
+    text = f"trial {state.trial_id} was canceled: {limit}"
     return end_trial(
         evolve(state, message=text),
         Status.CANCELED,

@@ -18,6 +18,7 @@ from control_plane.actors.messages.experiment import TrialMetered
 from control_plane.actors.messages.trial import AllocationLost
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import Allocation, TrialState
+from control_plane.actors.use import sum_uses, use_values
 from control_plane.evolve import evolve
 
 
@@ -58,16 +59,18 @@ def stop_metering_agent(
 
 
 def finish_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Add the cost of an ended allocation to the trial's cost, and return the state.
+    """Add the cost and the use of an ended allocation to the trial's, and return the state.
 
-    A usage row is written if the cost is not 0. The experiment gets a TrialMetered if the rates are
-    known or the trial has a deadline. Nothing happens for a queued allocation.
+    A usage row is written if the cost is not 0 or the use was measured. The experiment gets a
+    TrialMetered if the rates are known, the use was measured, or the trial has a deadline. Nothing
+    happens for a queued allocation.
     """
     if not allocation.places:
         return state
     allocation = _with_rates(allocation, context)
-    cost = cost_so_far(allocation, context.now_ms)
-    if cost:
+    cost, use = cost_so_far(allocation, context.now_ms), sum_uses(*allocation.uses)
+    has_slots = state.settings.low_use or use
+    if cost or use:
         usage = Usage(
             state.experiment_id,
             state.trial_id,
@@ -75,12 +78,14 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
             allocation.placed_ms,
             context.now_ms,
             cost,
+            sum(len(place.slots) for place in allocation.places) if has_slots else 0,
+            *use_values(use),
         )
         context.write_row(
             usage_partition(allocation.pool), usage_sort_key(usage), encode_usage(usage)
         )
-    state = evolve(state, cost_micros=state.cost_micros + cost)
-    if allocation.rates or state.settings.deadline_ms is not None:
+    state = evolve(state, cost_micros=state.cost_micros + cost, use=sum_uses(state.use, use))
+    if allocation.rates or use or state.settings.deadline_ms is not None:
         _send_metered(state, state.cost_micros, 0, False, context)
     return state
 
@@ -130,5 +135,6 @@ def _send_metered(
         rate_micros=rate_micros,
         since_ms=context.now_ms if since_ms is None else since_ms,
         holds_slots=holds_slots,
+        use=state.use,
     )
     context.send(addresses.experiment(state.experiment_id), message)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Snapshot, Status, TrialSettings
 from control_plane.actors.replacement import Replacement
+from control_plane.actors.use import Use
 from control_plane.rows.stored_fields import keep_stored_name
 from control_plane.searchers.method import ENDLESS
 
@@ -67,6 +68,20 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class LowUse:
+    """The nodes of a run that use little of their slots."""
+
+    nodes: tuple[int, ...]
+    """The ranks of the nodes with low use."""
+    percent: float
+    """The mean use at the last report, in percent."""
+    since_ms: int | None = None
+    """The time since which the use of all nodes is low, in epoch ms. None: some nodes compute."""
+    end_reason: str = ""
+    """Why the run is ended for low use. "": the run continues."""
+
+
+@dataclass(frozen=True)
 class Allocation:
     """The requested or held slots of a trial's run. The last fields are set for gangs only."""
 
@@ -110,6 +125,10 @@ class Allocation:
     """The result of the check of the machines (gang_checks.py), for users. "": no check."""
     has_failed_check: bool = False
     """Whether the run was killed because the check of the machines failed."""
+    uses: tuple[Use, ...] = ()
+    """The measured use of each node by rank, as far as the nodes have reported (low_use.py)."""
+    low_use: LowUse | None = None
+    """The low use of nodes. None: no node has reported low use."""
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -384,6 +403,8 @@ class TrialState:
     """The times of the latest failures of the training code, in epoch ms. Stored only with a
     restart window (restart_window.py).
     """
+    use: Use | None = None
+    """The measured use of ended allocations. None: nothing was measured."""
 
     @property
     def expired_data(self) -> ExpiredData:

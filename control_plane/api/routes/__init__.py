@@ -42,7 +42,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "instances": frozenset({"instances"}),
     "resource_pools": frozenset({"resource-pools", "cluster"}),
     "jobs": frozenset({"jobs"}),
-    "cost": frozenset({"cost"}),
+    "cost": frozenset({"cost", "usage"}),
     "alarms": frozenset({"alarms"}),
     "monitoring": frozenset({"metrics"}),
     "projects": frozenset({"projects", "workspaces"}),

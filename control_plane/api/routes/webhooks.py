@@ -76,6 +76,7 @@ TriggerType = Literal[
     "TASK_LOG",
     "CUSTOM",
     "LIMIT_AT_RISK",
+    "LOW_USE",
     "MODEL_VERSION",
     "ALARM",
 ]

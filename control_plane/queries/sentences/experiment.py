@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from control_plane.actors.cost import render_dollars, to_micros
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.records import DataRetention, JobKind, Retention
 from control_plane.actors.trial.training import COPY_WITHOUT_CHECKPOINT
 from control_plane.queries.sentences.context import Sentence, SentenceContext
@@ -212,6 +213,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.TrialAlerted: lambda m, context: (
         f"{context.trial(m.number)} raised an alert ({m.level}): {last_line(m.title or m.text)}"
     ),
+    TrialUsedLittle: lambda m, context: f"{context.trial(m.number)} uses too little: {m.text}",
     to_experiment.WebhooksChanged: lambda _, context: (
         "a webhook for metrics was created or changed"
     ),

@@ -8,6 +8,7 @@ from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
+from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.records import Place
 from control_plane.queries.sentences.context import Sentence, SentenceContext
 from control_plane.queries.sentences.phrases import (
@@ -158,6 +159,13 @@ OF_TRIALS: Mapping[type, Sentence] = {
     ),
     StacksReported: lambda m, context: (
         f"the stacks of {count_text(len(m.places), 'rank')} are in the log"
+    ),
+    UseReported: lambda m, context: (
+        f"{context.allocation(m.epoch)} has measured {m.use.measured_ms // 1000} s of its slots"
+    ),
+    LowUseReported: lambda m, context: (
+        f"node {m.node_rank} of {context.allocation(m.epoch)} used {m.percent:.1f} % of its slots"
+        + ("" if m.is_low else ", which is enough")
     ),
     HangTimeOver: lambda m, context: (
         f"the time for stacks of {context.allocation(m.epoch)} is over"

@@ -49,7 +49,7 @@ class Announcement:
         state = self.event.condition.get("state", "")
         if state in _BAD:
             return "bad"
-        if self.event.type == EventType.LIMIT_AT_RISK:
+        if self.event.type in (EventType.LIMIT_AT_RISK, EventType.LOW_USE):
             return "warning"
         level = str(self.event.condition.get("level", ""))
         return _LEVELS.get(level, "good" if state in _GOOD else "neutral")

@@ -87,6 +87,11 @@ report = client.cost("user", since="2026-11-01", until="2026-11-30")
 for item in report["items"]:
     print(item["name"], item["cost"])
 
+# %% Client.usage
+report = client.usage("pool", since="2026-11-01", until="2026-11-30")
+for item in report["items"]:
+    print(item["name"], item["use_percent"], item["wasted"])
+
 # %% Client.alarms
 for alarm in client.alarms():
     print(alarm["alarm"], alarm["text"])

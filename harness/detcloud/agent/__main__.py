@@ -36,6 +36,7 @@ from detcloud.agent.slots import Slot, SlotsUnknown, discover_slots, threads_per
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
 from detcloud.agent.trial_grants import TrialGrants
+from detcloud.agent.usage.use_sampler import UseSampler
 from detcloud.shared.certificates import complete_environment
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.http import Transport
@@ -45,6 +46,7 @@ from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
     from detcloud.agent.self_termination import SelfTermination
+    from detcloud.agent.usage.nvml import GpuReader
 
 # The user and group of detcloud's images. Trials of an agent that runs as root must not be root.
 CONTAINER_USER = (1000, 1000)
@@ -150,19 +152,21 @@ def write_log_line(message: str) -> None:
 def _watch_machine(
     node: Node, work: Path, slots: Sequence[Slot], session: Session, *, is_replaceable: bool
 ) -> None:
-    """Watch the machine's disk and GPUs for faults, and the GPUs for work.
+    """Watch the machine's disk and GPUs for faults, and the use of the slots.
 
     `is_replaceable` is whether the provisioner replaces the machine.
     """
     node.health = MachineHealth(
         work, slots, write_log_line, session.report_faults, is_replaceable=is_replaceable
     )
+    reader: GpuReader | None = None
     if node.has_gpus:
         # Imported here to keep idle agents without GPUs small.
-        from detcloud.agent.gpu_activity import GpuActivity
+        from detcloud.agent.usage.nvml import GpuReader
 
         node.health.start()
-        GpuActivity(node, write_log_line).start()
+        reader = GpuReader()
+    UseSampler(node, slots, write_log_line, reader).start()
 
 
 def _self_termination(

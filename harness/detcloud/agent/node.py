@@ -187,20 +187,9 @@ class Node:
         """Whether a slot of this node is a GPU."""
         return any(slot.type == "cuda" for slot in self._slots.values())
 
-    def list_idle_watches(self) -> dict[str, set[str]]:
-        """Return the UUIDs of the GPUs of each active allocation with an `idle_timeout`.
-
-        Allocations without GPUs are left out.
-        """
-        watched = {}
-        for name, allocation in list(self._allocations.items()):
-            if allocation.is_active and allocation.has_idle_timeout:
-                spec = allocation.directory.read_spec() or {}
-                own = (self._slots.get(slot) for slot in spec.get("slots") or ())
-                gpus = {slot.uuid for slot in own if slot is not None and slot.type == "cuda"}
-                if gpus:
-                    watched[name] = gpus
-        return watched
+    def find_slots(self, ids: Sequence[int]) -> list[Slot]:
+        """Return the slots of this node by id, in the order of `ids`. Skip unknown ids."""
+        return [self._slots[slot] for slot in ids if slot in self._slots]
 
     def end_warning(self, name: str) -> str:
         """Return the warning before the end of an allocation by `max_duration`. "" without one."""
@@ -398,7 +387,7 @@ class Node:
             packages = spec.pop("packages", None)
             directives = dict(entry["directives"])
             reference = CodeReference.parse(code) if code else None
-            slots = [self._slots[slot] for slot in slot_ids if slot in self._slots]
+            slots = self.find_slots(slot_ids)
             about = allocation.directory, spec, slots, self._threads, self._log_bytes_max
             grants = self._grants
             assignment = Assignment(

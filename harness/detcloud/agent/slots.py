@@ -65,20 +65,6 @@ def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
         raise
 
 
-def list_gpu_percentages() -> dict[str, int]:
-    """Return the utilization of each GPU in percent, by UUID.
-
-    A GPU without a figure, for example one that is divided with MIG, counts as 100. Raise
-    SlotsUnknown if nvidia-smi is missing or fails.
-    """
-    percentages = {}
-    for line in query_nvidia_smi("uuid,utilization.gpu").splitlines():
-        uuid, _, text = line.partition(",")
-        number = text.strip().removesuffix("%").strip()
-        percentages[uuid.strip()] = int(number) if number.isdecimal() else 100
-    return percentages
-
-
 def query_nvidia_smi(fields: str) -> str:
     """Return the output of nvidia-smi: for each GPU, a line of comma-separated values.
 

@@ -21,7 +21,7 @@ from detcloud.client.experiment_view import ExperimentView, ViewContent, find_vi
 from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
-from detcloud.client.records import CostReport
+from detcloud.client.records import CostReport, UsageReport
 from detcloud.client.report import Report, report_path
 from detcloud.client.schedule import Schedule, schedule_path
 from detcloud.client.template import Template, template_path
@@ -341,6 +341,20 @@ class Client(Administration):
             until: the last UTC day; None for today.
         """
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
+        return report
+
+    def usage(
+        self, by: str = "experiment", since: str | None = None, until: str | None = None
+    ) -> UsageReport:
+        """Return the use of slots in a period.
+
+        Args:
+            by: `experiment`, `trial`, `user`, `project`, `workspace`, `pool`, `day` or `pool-day`:
+                the report has an item for each.
+            since: the first UTC day, such as `2026-11-01`; None for the begin of this month.
+            until: the last UTC day; None for today.
+        """
+        report: UsageReport = self.get("/usage", by=by, since=since, until=until)
         return report
 
     def templates(self) -> list[Template]:

@@ -438,6 +438,38 @@ class CostReport(TypedDict):
     """The sums of all items."""
 
 
+class UsageItem(CostItem):
+    """The cost and the use of slots. An item of a pool and a day has the pool as the title."""
+
+    slot_hours: float
+    """The time of allocations multiplied by their slots."""
+    measured_hours: float
+    """The part of `slot_hours` for which the use is known."""
+    use_percent: float | None
+    """The mean computation of the measured time. None without measured time."""
+    memory_percent: float | None
+    """The mean share of memory in the measured time. None without measured time."""
+    low_cost: float
+    """The part of `cost` for time with less than 5 % of computation."""
+    wasted: float
+    """The sum of `low_cost` and `idle_cost`."""
+
+
+class UsageReport(TypedDict):
+    """The use of slots on the days from `since` to `until`, both included."""
+
+    by: str
+    """What an item stands for, for example `experiment` or `pool-day`."""
+    since: str
+    """The first day, such as `2026-11-01`."""
+    until: str
+    """The last day."""
+    items: list[UsageItem]
+    """The use by each experiment, pool or day, for example."""
+    total: UsageItem
+    """The sums of all items."""
+
+
 class UnrecordedCheckpoint(TypedDict):
     """A folder among an experiment's checkpoints that the cluster has no record of.
 

@@ -34,6 +34,7 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
     WebhooksChanged,
 )
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import BudgetChecked, PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.records import Status
@@ -330,6 +331,24 @@ def test_alerts_of_an_experiment_are_limited() -> None:
     for _ in range(3):
         actor.deliver(TrialAlerted(0, "again", "", "info"))
     assert len(events(actor)) == 1
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_low_use_of_a_trial_is_announced(is_ended: bool) -> None:
+    actor = experiment(Route(1, "use", (Trigger(EventType.LOW_USE),)))
+    actor.deliver(TrialUsedLittle(0, "its slots computed 2 %", is_ended))
+    actor.deliver(TrialUsedLittle(99, "of no trial", False))
+    (event,) = events(actor)
+    outcome = "is ended, because it uses" if is_ended else "uses"
+    assert event.title.endswith(f" of experiment 1 (digits) {outcome} little of its slots")
+    assert (event.type, event.text) == ("LOW_USE", "its slots computed 2 %")
+    assert event.data["low_use"]["is_ended"] is is_ended
+
+
+def test_low_use_raises_no_event_without_webhooks() -> None:
+    actor = experiment(Route(1, "alerts", (Trigger(EventType.CUSTOM),)))
+    actor.deliver(TrialUsedLittle(0, "its slots computed 2 %", False))
+    assert events(actor) == []
 
 
 def test_alert_goes_from_the_trial_to_the_experiment() -> None:

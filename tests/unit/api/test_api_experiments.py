@@ -65,6 +65,7 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "priority": None,
         "max_cost": None,
         "cost": 0.0,
+        "use": None,
         "warnings": [],
         "save_experiment_best": 0,
         "save_trial_best": 1,

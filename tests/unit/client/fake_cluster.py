@@ -160,15 +160,16 @@ class FakeCluster:
             return dict(checkpoint)
         return self.machines.delete(path)
 
+    def _list_alarms(self, name: str) -> Item:
+        return {"items": [alarm for alarm in self.alarms if alarm["alarm"] == name]}
+
     def _get(self, path: str, query_lists: dict[str, list[str]], query: Item) -> Item | bytes:
         routes: list[tuple[str, Callable[..., Item | bytes]]] = [
             (r"/cluster", self._overview),
             (r"/alarms", lambda: {"items": self.alarms}),
-            (
-                r"/alarms/([\w-]+)",
-                lambda name: {"items": [one for one in self.alarms if one["alarm"] == name]},
-            ),
+            (r"/alarms/([\w-]+)", self._list_alarms),
             (r"/cost", lambda: fake_costs.cost_report(query)),
+            (r"/usage", lambda: fake_costs.usage_report(query)),
             (r"/whoami", lambda: {"user": "ada", "role": "user"}),
             (r"/model-code/(\w+)", lambda sha256: self.objects[sha256]),
             (r"/experiments", lambda: page(self._list_experiments(query), query)),

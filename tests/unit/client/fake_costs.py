@@ -1,4 +1,4 @@
-"""Costs of the fake cluster in two days of November."""
+"""Costs and use of the fake cluster in two days of November."""
 
 from tests.unit.client.fake_refusal import Item, Refusal
 
@@ -36,4 +36,35 @@ def _item(name: str, title: str, cost: float, instances: float | None) -> Item:
         "cost": cost,
         "instance_cost": instances,
         "idle_cost": None if instances is None else max(0.0, instances - cost),
+    }
+
+
+# Besides the units of costs: the projects, workspaces, and the days of pools.
+USED: dict[str, list[tuple[str, str, float, float | None]]] = {
+    **SPENT,
+    "project": [("vision", "ada", 12.4, None), ("Uncategorized", "Uncategorized", 0.0712, None)],
+    "workspace": [("ada", "", 12.4, None), ("Uncategorized", "", 0.0712, None)],
+    "pool-day": [("2026-11-29", "cloud", 12.4, 20.0), ("2026-11-30", "spot", 0.0712, 0.25)],
+}
+
+
+def usage_report(query: Item) -> Item:
+    """Return a report in which a quarter of each allocation was low use."""
+    report = cost_report({**query, "by": "user"})
+    items = [_usage_item(*used) for used in USED[query["by"]]]
+    total = _usage_item("total", "", ALLOCATIONS, INSTANCES)
+    return {**report, "by": query["by"], "items": items, "total": total}
+
+
+def _usage_item(name: str, title: str, cost: float, instances: float | None) -> Item:
+    item = _item(name, title, cost, instances)
+    is_measured = cost > 1
+    return {
+        **item,
+        "slot_hours": cost * 2,
+        "measured_hours": cost if is_measured else 0.0,
+        "use_percent": 41.5 if is_measured else None,
+        "memory_percent": 60.0 if is_measured else None,
+        "low_cost": cost / 4,
+        "wasted": cost / 4 + (item["idle_cost"] or 0),
     }

@@ -124,6 +124,7 @@ CANDIDATES: tuple[Any, ...] = (
 CHOICES = {
     *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
     *("reproducibility", "optimizations", "profiling", "debugger", "data_layer", "hang_detection"),
+    "low_use",
     "schedule",
 }
 CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"

@@ -203,6 +203,18 @@ def test_averages_gpus_of_running_trials(cluster: Cluster) -> None:
     assert samples['detcloud_gpu_free_memory_bytes{pool="default"}'] == 3 * 2**30
 
 
+def test_trials_with_low_use_are_counted(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    first, _ = agent.take_work()
+    name = 'detcloud_low_use_trials{pool="default"}'
+    assert read_samples(cluster)[name] == 0
+    line = {"kind": "low_use", "is_low": True, "percent": 1, "time_ms": 3_600_000}
+    agent.report(first, line, writer="agent")
+    cluster.clock.ms += KEPT_MS
+    assert read_samples(cluster)[name] == 1
+
+
 def test_skips_gpus_without_recent_reports(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)

@@ -22,6 +22,7 @@ from control_plane.actors.messages.experiment import (
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
+from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import (
     BudgetChecked,
     PatienceEnded,
@@ -317,6 +318,10 @@ def test_settings_sentence_lists_changes(message: object, text: str) -> None:
         (DurationEnded(0), "the time of max_duration is over"),
         (DeadlineNear(0), "the deadline is near"),
         (BestValidationDue(), "webhooks may announce the newest best validation"),
+        (
+            TrialUsedLittle(6, "its slots computed 2.5 % of the last 60 min", False),
+            "trial 7 uses too little: its slots computed 2.5 % of the last 60 min",
+        ),
         (WebhooksChanged(), "a webhook for metrics was created or changed"),
         (TrialAlerted(6, "slow", "", "warn"), "trial 7 raised an alert (warn): slow"),
         (TrialLogMatched(9, "CUDA.*", "CUDA oom"), "the log of trial 9 matched CUDA.*"),

@@ -71,6 +71,7 @@ def test_trial_shows_the_allocation(cluster: Cluster, agent: Agent) -> None:
         "state": "RUNNING",
         "places": places,
         "hang": None,
+        "low_use": None,
     }
     assert trial["environment"] == {"python": "3.12", "threads": 2}
     assert 0 <= trial["hparams"]["x"] <= 1
@@ -260,3 +261,23 @@ def test_message_reports_a_run_from_batch_0(cluster: Cluster, agent: Agent) -> N
     agent.report("2.1", metrics(5, "validation", loss=1.0))
     agent.report("2.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
     assert cluster.get("/trials/2").json["message"] == ""
+
+
+def test_trial_shows_its_use(cluster: Cluster, agent: Agent) -> None:
+    assert cluster.get("/trials/1").json["use"] is None
+    sums = {"measured_ms": 7_200_000, "busy_ms": 3_600_000, "low_ms": 0, "memory_ms": 720_000}
+    agent.report("1.1", {"kind": "use", **sums}, writer="agent")
+    use = cluster.get("/trials/1").json["use"]
+    assert use == {"percent": 50.0, "memory_percent": 10.0, "measured_hours": 2.0}
+    agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
+    assert cluster.get("/trials/1").json["use"] == use
+    assert cluster.get("/experiments/1").json["use"] == use
+
+
+def test_trial_shows_present_low_use(cluster: Cluster, agent: Agent) -> None:
+    line = {"kind": "low_use", "is_low": True, "percent": 2.5, "time_ms": 3_600_000}
+    agent.report("1.1", line, writer="agent")
+    low_use = cluster.get("/trials/1").json["allocation"]["low_use"]
+    assert low_use["text"] == "its slots compute 2.5 % of the time"
+    agent.report("1.1", {**line, "is_low": False, "percent": 40}, writer="agent")
+    assert cluster.get("/trials/1").json["allocation"]["low_use"] is None

@@ -32,6 +32,7 @@ const ReportsView = showLater(async () => (await import("../views/reports/report
 const SchedulesView = showLater(async () => (await import("../views/schedules/schedules_view")).SchedulesView);
 const TemplatesView = showLater(async () => (await import("../views/templates/templates_view")).TemplatesView);
 const TokensView = showLater(async () => (await import("../views/tokens/tokens_view")).TokensView);
+const UsageView = showLater(async () => (await import("../views/usage/usage_view")).UsageView);
 const WebhooksView = showLater(async () => (await import("../views/webhooks/webhooks_view")).WebhooksView);
 const TrialView = showLater(async () => (await import("../views/trial/trial_view")).TrialView);
 
@@ -95,6 +96,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "schedules") return <SchedulesView chosen={second} />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
+  if (first === "usage") return <UsageView />;
   if (first === "webhooks") return <WebhooksView chosen={second} />;
   return <Empty>No view exists at this address.</Empty>;
 }

@@ -28,6 +28,7 @@ const MODELS: View = { title: "Models", path: ["models"], key: "m" };
 const JOBS: View = { title: "Job queue", path: ["jobs"], key: "j" };
 const POOLS: View = { title: "Pools and agents", path: ["pools"], key: "p" };
 const ALARMS: View = { title: "Alarms", path: ["alarms"], key: "a" };
+const USAGE: View = { title: "Usage", path: ["usage"], key: "u" };
 const WEBHOOKS: View = { title: "Webhooks", path: ["webhooks"], key: "w" };
 
 export const CREATE: View = { title: "New experiment", path: ["create"], key: "n" };
@@ -38,7 +39,7 @@ export const SECTIONS: Section[] = [
   { title: "Experiments", views: [EXPERIMENTS, PROJECTS, SCHEDULES, REPORTS, TEMPLATES], also: ["trials", "compare", "create"] },
   { title: "Commands", views: [COMMANDS] },
   { title: "Models", views: [MODELS] },
-  { title: "Cluster", views: [JOBS, POOLS, ALARMS, WEBHOOKS] },
+  { title: "Cluster", views: [JOBS, POOLS, USAGE, ALARMS, WEBHOOKS] },
 ];
 
 export const VIEWS: View[] = [...SECTIONS.flatMap(({ views }) => views), CREATE, TOKENS];

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # More than an agent ever writes for an allocation.
 REPORT_BYTES_MAX = 16 << 20
+# Records that wait for the next call, however late.
+PATIENT_KINDS = frozenset({"use"})
 
 
 class AgentReport:
@@ -34,6 +36,8 @@ class AgentReport:
         # A crash may have left half a line, so that the next record must start on a new line.
         self._torn = bool(self._content) and not self._content.endswith(b"\n")
         self._found = len(self._content)
+        # The size after the last record that must be sent soon.
+        self.urgent_size = len(self._content)
 
     @property
     def size(self) -> int:
@@ -47,6 +51,8 @@ class AgentReport:
         """
         record = {"kind": kind, "time_ms": time.time_ns() // 1_000_000, **fields}
         self._write(json.dumps(record).encode() + b"\n")
+        if kind not in PATIENT_KINDS:
+            self.urgent_size = self.size
 
     def remove_from(self, kind: str) -> None:
         """Remove the first record of a kind and all later records.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.allocation.clocks import monotonic_ms, now_ms
 from detcloud.agent.allocation.directive_merge import merge_notice, merge_stop
 from detcloud.agent.allocation.exit_record import (
     LOG_LINES_SHOWN,
@@ -33,6 +34,7 @@ from detcloud.agent.allocation.trial_log import log_tail
 from detcloud.agent.allocation.trial_reports import PRIORITY_KINDS, ReportLine, ReportReader
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Status
+from detcloud.agent.usage.use_monitor import UseMonitor
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class Allocation:
         self.runs_once = False
         self._limited: LimitedRun | None = None
         self._hangs: HangMonitor | None = None
+        self.use = UseMonitor()
         # Returns the fault of the machine by which a trial failed, as `MachineHealth.examine` does.
         self.examine: Callable[[AllocationDirectory, float], str | None] = lambda *_: ""
         self._failed_at = 0.0
@@ -133,6 +136,11 @@ class Allocation:
     def is_active(self) -> bool:
         """Whether no exit of the trial is recorded yet."""
         return not self._exited
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the trial's own program runs."""
+        return self.is_active and "RUNNING" in self._states
 
     @property
     def is_needed(self) -> bool:
@@ -195,13 +203,14 @@ class Allocation:
                 self._write_directives()
 
     def watch_limits(self, spec: Mapping[str, Any] | None) -> None:
-        """Watch limits, hangs and log policies of the run, if the specification has any. `poll`
-        then warns in the log, ends an idle run, and reports hangs and matches. Set `runs_once`.
+        """Watch limits, hangs, use and log policies of the run, as the specification says. `poll`
+        then warns in the log, ends an idle run, and appends reports. Set `runs_once`.
         """
         self._log_watch = LogWatch(self.directory, spec, self._agent_report, self._log_bytes_max)
         self.runs_once = (spec or {}).get("runs_once") is True
-        self._limited = LimitedRun.of_spec(self.directory, spec, _now_ms())
-        self._hangs = HangMonitor.of_spec(self.directory, spec, _monotonic_ms())
+        self._limited = LimitedRun.of_spec(self.directory, spec, now_ms())
+        self._hangs = HangMonitor.of_spec(self.directory, spec, monotonic_ms())
+        self.use = UseMonitor.of_spec(spec, self._agent_report.records())
 
     @property
     def has_idle_timeout(self) -> bool:
@@ -210,10 +219,9 @@ class Allocation:
 
     def note_use(self) -> None:
         """Note that somebody uses the run now."""
-        limited = self._limited
+        limited, used_ms = self._limited, now_ms()
         if limited is not None:
-            now_ms = _now_ms()
-            limited.watch.note_use(now_ms, now_ms)
+            limited.watch.note_use(used_ms, used_ms)
 
     def take_limit_warning(self) -> str:
         """Return the limits' warning that `poll` has found since the last call. "" without one."""
@@ -223,7 +231,7 @@ class Allocation:
     def end_warning(self) -> str:
         """Return the warning of the near end for a terminal that is opened now. "" without one."""
         limited = self._limited
-        return "" if limited is None else limited.watch.end_warning(_now_ms())
+        return "" if limited is None else limited.watch.end_warning(now_ms())
 
     def notify(self, notice: Notice) -> None:
         """Write the machine's notice into the directives of a trial without a recorded exit.
@@ -250,7 +258,7 @@ class Allocation:
                 self._kill_grace_ms, self._kill_saves = grace_ms, saves
                 if not self._launching and not self._exited:
                     try:
-                        self._direct_stop(Notice(_now_ms() + grace_ms, reason))
+                        self._direct_stop(Notice(now_ms() + grace_ms, reason))
                     finally:
                         self._request_kill(grace_ms)
 
@@ -285,8 +293,8 @@ class Allocation:
         Return whether urgent and whether deferrable output exists. Set `has_priority` if a line of
         a priority kind, such as a checkpoint, or a record of the exit is new.
         """
-        urgent = self._agent_report.size > self._agent_report_scanned
-        self._agent_report_scanned = self._agent_report.size
+        urgent = self._agent_report.urgent_size > self._agent_report_scanned
+        self._agent_report_scanned = self._agent_report.urgent_size
         self.has_priority = self.has_priority or (urgent and self._exited)
         deferrable = False
         for lines in self._reports.scan(self.acked or {}):
@@ -381,13 +389,13 @@ class Allocation:
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
     def _check_watches(self) -> None:
-        """Warn of limits, kill an idle run, and report hangs and matches. May raise OSError."""
+        """Kill an idle run, and report hangs, use and matches. May raise OSError."""
         limited, hangs = self._limited, self._hangs
-        if limited is not None and self.is_needed and limited.check(_now_ms()):
+        if limited is not None and self.is_needed and limited.check(now_ms()):
             self.kill(limited.grace_ms, saves=limited.saves, reason=limited.end_reason)
         if hangs is not None and "RUNNING" in self._states:
-            now_ms = _monotonic_ms()
-            hangs.report_to(self._agent_report, now_ms, self._directives, self._runtime)
+            hangs.report_to(self._agent_report, monotonic_ms(), self._directives, self._runtime)
+        self.use.report_to(self._agent_report, monotonic_ms())
         self._log_watch.search(ended=False)
 
     def _end(self, status: Status) -> None:
@@ -469,6 +477,7 @@ class Allocation:
             record |= self._limited.exit_fields(record["reason"])
         if self._notice is not None:
             record["notice_age_ms"] = round((time.monotonic() - self._noticed_at) * 1000)
+        self.use.finish(self._agent_report)
         self._agent_report.append("exited", **record)
         self._exited = True
         self._runtime.remove(self.directory.agent)
@@ -488,11 +497,3 @@ class Allocation:
         merged = merge_notice(merge_stop(self._directives, self._stop), self._notice)
         self.directory.write_directives(merged)
         self._directives_unwritten = False
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -27,6 +27,7 @@ from detcloud.cli.rendering.columns import (
     EXPERIMENT_END,
     EXPERIMENT_SCHEDULE,
     PROJECT_COLUMNS,
+    USE,
     value_column,
 )
 from detcloud.cli.rendering.conditions import condition_text
@@ -273,6 +274,8 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
         columns = list(EXPERIMENT_DETAILS)
         if activity is not None:
             columns.append(EXPERIMENT_ACTIVITY)
+        if experiment.data.get("use"):
+            columns.append(USE)
         if experiment.data.get("ends_ms") and not experiment.has_ended:
             columns.append(EXPERIMENT_END)
         if experiment.data.get("schedule_id"):

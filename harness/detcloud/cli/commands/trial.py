@@ -33,10 +33,12 @@ from detcloud.cli.rendering.columns import (
     TRIAL_HANG,
     TRIAL_LOG_MATCHES,
     TRIAL_LOSSES,
+    TRIAL_LOW_USE,
     TRIAL_REPLACEMENTS,
     TRIAL_RETRIES_CANCELED,
     TRIAL_SIGNAL,
     TRIAL_WARM_START,
+    USE,
 )
 from detcloud.cli.rendering.hints import is_cause_in_log
 from detcloud.cli.rendering.output import (
@@ -198,6 +200,8 @@ def describe_trial(arguments: Namespace) -> int:
     losses = [TRIAL_LOSSES] * bool(trial.losses)
     losses += [TRIAL_COUNTED_FAILURES] * bool(trial.data.get("restart_window_ms"))
     losses += [TRIAL_END] * bool(trial.data.get("ends_ms"))
+    losses += [USE] * bool(trial.data.get("use"))
+    losses += [TRIAL_LOW_USE] * bool((trial.data.get("allocation") or {}).get("low_use"))
     losses += [TRIAL_HANG] * bool((trial.data.get("allocation") or {}).get("hang"))
     # Clusters of older versions do not send `replacements`.
     losses += [TRIAL_REPLACEMENTS] * bool(trial.data.get("replacements"))

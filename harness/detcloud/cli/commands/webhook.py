@@ -141,7 +141,7 @@ def _add_field_options(parser: ArgumentParser, trigger_note: str, format_note: s
         metavar="TYPE[:VALUES]",
         help="EXPERIMENT_STATE_CHANGE:ERROR, TRIAL_STATE_CHANGE, CUSTOM:warn,error,"
         " METRIC_THRESHOLD_EXCEEDED:'loss<0.1', BEST_VALIDATION, TASK_LOG:REGEX, MODEL_VERSION,"
-        " LIMIT_AT_RISK or ALARM; repeatable" + trigger_note,
+        " LIMIT_AT_RISK, LOW_USE or ALARM; repeatable" + trigger_note,
     )
     parser.add_argument("--format", choices=FORMATS, help=format_note)
     parser.add_argument(

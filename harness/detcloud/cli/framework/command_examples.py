@@ -205,6 +205,7 @@ _FLAT = {
     "ssh proxy": "detcloud-9",
     "tunnel": "9 9000:8888",
     "cost": "--by user --since 2026-11-01",
+    "usage": "--by pool --since 2026-11-01",
     "version": "",
 }
 _DEPLOY = {

@@ -444,6 +444,7 @@ _FLAT = (
         is_local=True,
     ),
     Command("", "cost", "show costs by experiment, user, pool or day", "cost", ("cost",)),
+    Command("", "usage", "show the use of slots and wasted money", "usage", ("usage",)),
     Command("", "dev", "work in a folder on a machine of the cluster", "dev", ("dev",)),
     Command("", "ssh", "open a terminal on the machine of a running trial", "ssh", ("ssh",)),
     Command("", "ssh config", "write settings for SSH clients and editors", "ssh", ("ssh config",)),

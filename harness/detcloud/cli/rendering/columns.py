@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.conditions import CONDITION, condition_text
-from detcloud.cli.rendering.quantities import bytes_text, dollars_text, duration_text
+from detcloud.cli.rendering.quantities import (
+    bytes_text,
+    dollars_text,
+    duration_text,
+    hours_text,
+    percent_text,
+)
 from detcloud.cli.rendering.replacements import replacements_text
 from detcloud.cli.rendering.table import (
     Column,
@@ -31,6 +37,19 @@ def _progress_text(experiment: Item) -> str | None:
         # Completed experiments of the step era have no recorded progress.
         progress = 1.0
     return None if progress is None else f"{100 * progress:.0f}%"
+
+
+def _use_text(item: Item) -> str | None:
+    """Return the mean use of the measured time, for example `41.5 % of 12.0 slot hours, memory
+    60.1 %`. Return None without measured time.
+    """
+    use = item.get("use")
+    if not use:
+        return None
+    return (
+        f"{percent_text(use['percent'])} of {hours_text(use['measured_hours'])} slot hours, "
+        f"memory {percent_text(use['memory_percent'])}"
+    )
 
 
 def _trial_counts_text(experiment: Item) -> str:
@@ -338,6 +357,8 @@ TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
 TRIAL_COUNTED_FAILURES = Column("Counted failures", _counted_failures_text)
 TRIAL_END = time_column("Ends", "ends_ms")
+USE = Column("Mean use", _use_text)
+TRIAL_LOW_USE = Column("Low use", lambda trial: trial["allocation"]["low_use"]["text"])
 TRIAL_HANG = Column("Hang", lambda trial: trial["allocation"]["hang"]["text"])
 TRIAL_REPLACEMENTS = Column("Replacements", replacements_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)

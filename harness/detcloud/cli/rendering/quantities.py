@@ -61,6 +61,16 @@ def collection_text(preview: CollectionPreview) -> str:
     )
 
 
+def hours_text(hours: float) -> str:
+    """Return hours with a decimal, or with three decimals below an hour."""
+    return f"{hours:.3f}" if 0 < hours < 1 else f"{hours:.1f}"
+
+
+def percent_text(percent: float | None) -> str | None:
+    """Return a percentage with a decimal, for example `41.5 %`. A missing percentage is None."""
+    return None if percent is None else f"{percent:.1f} %"
+
+
 def dollars_text(dollars: float | None) -> str | None:
     """Return `$12.40` for 12.4, with four decimals between $0 and $1, and `$0.00` for 0. Return
     None for None.

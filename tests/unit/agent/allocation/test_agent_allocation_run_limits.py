@@ -130,7 +130,7 @@ def test_agent_ends_an_idle_allocation_with_the_reason(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = 0
-    monkeypatch.setattr(allocation_module, "_now_ms", lambda: now_ms)
+    monkeypatch.setattr(allocation_module, "now_ms", lambda: now_ms)
     directory.write_spec({"run_limits": {"idle_timeout_ms": HOUR_MS}})
     # An agent that has started again reads the limits from the specification.
     allocation = Allocation.adopt(directory, FakeRuntime())
@@ -167,7 +167,7 @@ def test_output_of_a_trial_counts_as_use(
     directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = 0
-    monkeypatch.setattr(allocation_module, "_now_ms", lambda: now_ms)
+    monkeypatch.setattr(allocation_module, "now_ms", lambda: now_ms)
     allocation = start_idle_trial(directory)
     report = directory.out / "report-0.jsonl"
     for minutes, path in ((50, directory.log), (100, report), (150, report)):
@@ -196,7 +196,7 @@ def test_trial_that_completes_in_the_grace_keeps_its_end(
     reason: str,
 ) -> None:
     now_ms = 0
-    monkeypatch.setattr(allocation_module, "_now_ms", lambda: now_ms)
+    monkeypatch.setattr(allocation_module, "now_ms", lambda: now_ms)
     allocation = start_idle_trial(directory)
     for minutes in (0, 55, 60):
         now_ms = minutes * MINUTE_MS
