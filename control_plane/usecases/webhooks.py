@@ -3,7 +3,6 @@
 The row with all routes changes in the same commit as the row of a webhook.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +19,7 @@ from control_plane.actors.event_routes import (
 )
 from control_plane.actors.job_row import POOLS, jobs_partition
 from control_plane.actors.messages.experiment import WebhooksChanged
+from control_plane.config.log_policies import find_pattern_problems
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries.cluster_configuration import allowed_private_hosts, smtp_settings
 from control_plane.queries.webhook import load_webhook, owned_webhook
@@ -210,10 +210,9 @@ def _check_trigger(trigger: Trigger, place: int) -> None:
         raise invalid(name, "has levels", f"only {EventType.CUSTOM} has levels")
     if trigger.pattern and trigger.type != EventType.TASK_LOG:
         raise invalid(name, "has a pattern", f"only {EventType.TASK_LOG} has a pattern")
-    try:
-        re.compile(trigger.pattern)
-    except re.error as error:
-        raise invalid(name, f"has an invalid pattern: {error}") from None
+    # A pattern matches by being equal to the pattern of a log policy.
+    for problem in find_pattern_problems(trigger.pattern, (name, "pattern")):
+        raise invalid(f"{name}.pattern", problem.message, problem.hint)
 
 
 _THRESHOLD = EventType.METRIC_THRESHOLD_EXCEEDED
