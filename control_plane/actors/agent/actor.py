@@ -109,6 +109,8 @@ class AgentState:
     """The present faults of the machine, as the agent reported them. A new session of the same
     version keeps the faults until its first report.
     """
+    installation: str = ""
+    """The field `installation` of the last AgentEnrolled."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -125,9 +127,11 @@ def step(
     an enrollment.
 
     Raises:
-        CommandRefused: not_found or conflict; see `_apply_command` and `_open_tunnel`.
+        CommandRefused: not_found or conflict; see `_apply_command`, `_open_tunnel` and
+            `_refuse_other_installation`.
     """
     if isinstance(message, AgentEnrolled):
+        _refuse_other_installation(state, message)
         return _enroll(state, message, context)
     if state is None:
         return None
@@ -159,6 +163,27 @@ def fallback(state: AgentState | None, message: object, context: StepContext) ->
     """
     context.add_reason(f"{message_name(message)} could not be processed")
     return state
+
+
+def _refuse_other_installation(state: AgentState | None, message: AgentEnrolled) -> None:
+    """Refuse a second agent under the name of an agent with a session.
+
+    The agents would otherwise end each other's sessions without end. An agent that restarts has the
+    id of its work directory. A lost agent has no session. After a restore of the cluster's state,
+    the incarnations differ.
+
+    Raises:
+        CommandRefused: conflict, if another installation has a session under this name.
+    """
+    if state is None or state.lost or not state.installation or not message.installation:
+        return
+    known, new = state.installation.split("/"), message.installation.split("/")
+    if known[0] == new[0] and known != new:
+        text = (
+            f"another agent is connected as {message.agent}: choose another --name, or end the "
+            "other agent and wait until the cluster counts it as lost"
+        )
+        raise CommandRefused("conflict", text)
 
 
 def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepContext) -> AgentState:
@@ -197,6 +222,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         ends_ms=None if state is None else state.ends_ms,
         runtime=message.runtime,
         faults=faults,
+        installation=message.installation,
     )
 
 
