@@ -56,7 +56,7 @@ class CollectorHeaders:
             parts: Iterable[bytes] = self._objects().get(ObjectKey(OBJECT))
             content = b"".join(parts)
         except Exception as error:
-            # Each store's SDK has errors of its own.
+            # The SDKs of the stores raise different errors.
             raise HeadersUnavailable(f"{OBJECT} cannot be read: {error}") from error
         if hashlib.sha256(content).hexdigest() != expected:
             raise HeadersUnavailable(f"{OBJECT} is not the deployed object yet")

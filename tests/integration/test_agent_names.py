@@ -1,4 +1,4 @@
-"""Two real agents with one name: the second waits until the first is lost."""
+"""Two real agents with one name: the second agent waits until the first agent is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of agents, of which a connected agent keeps its own."""
+"""Enrolments under the name of a connected agent."""
 
 from pathlib import Path
 
