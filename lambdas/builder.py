@@ -6,6 +6,7 @@ the parts it uses. Only `build_app` imports the API and its packages.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
     from control_plane.webhooks.deliverer import Deliverer
+    from lambdas.collector_headers import CollectorHeaders
     from provisioner.orphan_cleanup import OrphanCleaner
     from provisioner.reconcile import Reconciler
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -191,12 +195,27 @@ class Cluster:
     def export_telemetry(self) -> None:
         """Export spans and metrics if the host has a collector.
 
-        Raises TableError, and RequestError if a pool changes too fast to be read.
+        Log a warning and export nothing while the headers of a deployed cluster cannot be read.
+        Raises TableError.
         """
-        if self.adapters.has_collector:
-            from control_plane.telemetry.exports import export_telemetry
+        if not self.adapters.has_collector:
+            return
+        from control_plane.telemetry.exports import export_telemetry
+        from lambdas.collector_headers import HeadersUnavailable
 
-            export_telemetry(self.services)
+        try:
+            headers = self._collector_headers.read()
+        except HeadersUnavailable as error:
+            log.warning("no telemetry is exported: %s", error)
+            return
+        export_telemetry(self.services, headers)
+
+    @cached_property
+    def _collector_headers(self) -> CollectorHeaders:
+        """The deployed headers of requests to the OpenTelemetry collector."""
+        from lambdas.collector_headers import CollectorHeaders
+
+        return CollectorHeaders(lambda: self.adapters.object_store)
 
     @cached_property
     def deliverer(self) -> Deliverer:

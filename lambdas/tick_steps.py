@@ -19,6 +19,8 @@ WAKE_BUDGET_MS = 3_000
 """The time after which a call for new rows begins no further request of a webhook, in ms."""
 TICK_BUDGET_MS = 20_000
 """The time after which a tick begins no further request of a webhook, in ms."""
+TELEMETRY_MS = 30_000
+"""The longest time of an export of telemetry, in ms."""
 # An audit runs less often than the recovery of mail, because it reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_ALARMS = 5
@@ -42,6 +44,10 @@ class Step:
     """The period of the step: it runs in each minute since the epoch that is a multiple of this
     number.
     """
+    needed_ms: int = RESERVE_MS
+    """The time in ms without which the step does not start."""
+    is_optional: bool = False
+    """Whether a tick without the needed time skips the step silently, and does not fail."""
 
 
 class StepsFailed(Exception):
@@ -167,7 +173,11 @@ class TickSteps:
         """Return the step that exports telemetry, or no step without a collector."""
         cluster = self._cluster
         has_collector = cluster.adapters.has_collector
-        return [Step("telemetry", cluster.export_telemetry)] if has_collector else []
+        if not has_collector:
+            return []
+        # A slow collector must not let the cloud stop the tick.
+        step = Step("telemetry", cluster.export_telemetry, needed_ms=TELEMETRY_MS, is_optional=True)
+        return [step]
 
     def _reconcile_pools(self) -> int:
         """Run a provisioner pass over all pools.
@@ -216,8 +226,8 @@ def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) ->
     event repeats the step.
 
     Args:
-        left_ms: returns the time until the process is stopped. No step starts with less than
-            RESERVE_MS left.
+        left_ms: returns the time until the process is stopped. No step starts with less time left
+            than the step needs.
     """
     done = _run_due_steps(steps, now_ms, left_ms)
     for name, left in done.unbegun.items():
@@ -248,14 +258,15 @@ def _run_due_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int
     """Run the steps that are due in the minute of `now_ms`, and return the outcome.
 
     An exception of a step is logged and makes the step a failed one. A step does not start with
-    less than RESERVE_MS left; the step is then in `unbegun`.
+    less than its `needed_ms` left. Such a step is in `unbegun`, unless the step is optional.
     """
     minute, done = now_ms // MINUTE_MS, _StepsDone()
     for step in steps:
         if minute % step.minutes:
             continue
-        if (left := left_ms()) < RESERVE_MS:
-            done.unbegun[step.name] = left
+        if (left := left_ms()) < step.needed_ms:
+            if not step.is_optional:
+                done.unbegun[step.name] = left
             continue
         try:
             done.again_ms = max(done.again_ms, step.run() or 0)

@@ -98,6 +98,7 @@ class AgentService:
         label: str = "",
         address: str = LOOPBACK,
         runtime: str = "",
+        installation: str = "",
     ) -> int:
         """Start a new session of the agent and return the session's epoch, a number that each
         enrolment increases. An earlier session ends.
@@ -114,14 +115,17 @@ class AgentService:
             label: the label of the agent; only jobs with this label run on the agent.
             address: the address at which trials on other agents reach this agent's trials.
             runtime: "process" or "docker", "" from an agent that does not report the runtime.
+            installation: the incarnation and the id of the work directory, as `INCARNATION/ID`; ""
+                accepts any work directory.
 
         Raises:
             CommandRefused: "forbidden" if the cluster is terminating the agent's instance or the
                 instance has ended. "unavailable" if the instance's row or the agent's rows changed
-                in every attempt. "too_large" if the agent's state would not fit into a row.
+                in every attempt. "conflict" if an agent with another installation has a session
+                under this name. "too_large" if the agent's state would not fit into a row.
             TableError: the state table failed.
         """
-        message = AgentEnrolled(agent, pool, slots, version, label, address, runtime)
+        message = AgentEnrolled(agent, pool, slots, version, label, address, runtime, installation)
         key = Key(instances_partition(pool), agent)
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)

@@ -85,6 +85,7 @@ class Enrolment(AgentBody):
     label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
     runtime: ShortText = ""
+    installation: Annotated[str, Field(pattern=r"^[0-9a-f]{0,32}$")] = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

@@ -92,7 +92,7 @@ def find_content_problems(policies: Sequence[Any], loc: Loc) -> Iterator[Finding
                 text = f"must have at most {NAME_CHARACTERS_MAX} characters"
                 yield Finding((*place, field), text)
         if policy.get("pattern"):
-            yield from _find_pattern_problems(policy["pattern"], (*place, "pattern"))
+            yield from find_pattern_problems(policy["pattern"], (*place, "pattern"))
         elif not name:
             yield Finding((*place, "pattern"), "is required for a policy without a name")
         for signal in _signals(policy):
@@ -101,7 +101,8 @@ def find_content_problems(policies: Sequence[Any], loc: Loc) -> Iterator[Finding
                 yield Finding(place, text)
 
 
-def _find_pattern_problems(pattern: str, loc: Loc) -> Iterator[Finding]:
+def find_pattern_problems(pattern: str, loc: Loc) -> Iterator[Finding]:
+    """Yield a finding at `loc` if RE2 does not accept a pattern of a policy or a webhook."""
     try:
         LinePattern(pattern)
     except PatternInvalid as error:

@@ -11,9 +11,10 @@ from heapq import merge
 from sys import maxsize
 from typing import Any, TypeVar
 
-from control_plane.scheduling.fitting import AgentSet, RequestPlacer
+from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.job_after_stops import job_after_stops
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
+from control_plane.scheduling.request_placer import RequestPlacer
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
 from detcloud.shared.plurals import count_text

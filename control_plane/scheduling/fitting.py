@@ -1,4 +1,4 @@
-"""Fitting of requests to agents, and placement of the requests that a plan starts.
+"""Fitting of requests to agents.
 
 A request fits on one agent with enough free slots, or on several unused agents.
 """
@@ -12,9 +12,7 @@ from control_plane.scheduling.hash_rings import HashRings
 from control_plane.scheduling.model import (
     AgentCapacity,
     AllocationRequest,
-    AllocationStart,
     FittingPolicy,
-    Job,
     Placement,
     RunningAllocation,
 )
@@ -22,59 +20,6 @@ from control_plane.scheduling.sizes import can_hold, gang_shape
 
 _SlotCounts = tuple[int, int]
 """An agent's free slots and total slots."""
-
-
-class RequestPlacer:
-    """A placer of requests on a set of agents. The caller stops when the placer `is_full`.
-
-    Slots are only taken, never released. So a size that did not fit once is not tried again.
-    `agents` and `starts` are the agents and the starts so far.
-    """
-
-    def __init__(self, agent_set: "AgentSet", starts_max: int) -> None:
-        self.agents = agent_set
-        self.starts: list[AllocationStart] = []
-        self._starts_max = starts_max
-        self._too_large: set[tuple[int, bool]] = set()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the plan has reached the maximum number of starts."""
-        return len(self.starts) >= self._starts_max
-
-    def place_request(self, request: AllocationRequest) -> bool:
-        """Take slots for the request in `agents`, and add the start to `starts`. Return True.
-
-        Return False, without a change, if the request does not fit. The maximum number of starts is
-        not checked here.
-        """
-        size = (request.slots, request.single_agent)
-        if size in self._too_large:
-            return False
-        places = self.agents.place_request(request)
-        if not places:
-            if self.agents.is_ruled_out(*size) and not request.excluded_agents:
-                self._too_large.add(size)
-            return False
-        self.starts.append(AllocationStart(request, places))
-        return True
-
-    def can_start_any(self, job: Job, slots_max: int | None = None) -> bool:
-        """Return whether a pending size of the job may fit, so that requests are worth reading.
-
-        A size may fit if it fitted before any placement and did not fail since. True does not
-        promise that a request fits now. Return False without pending requests.
-
-        Args:
-            slots_max: the most slots of a request, which must then need at least one slot. None for
-                any request.
-        """
-        for slots in job.pending_slots:
-            if slots_max is None or 0 < slots <= slots_max:
-                size = (slots, job.single_agent)
-                if size not in self._too_large and self.agents.could_fit_initially(*size):
-                    return True
-        return False
 
 
 class AgentSet:
@@ -159,6 +104,11 @@ class AgentSet:
         return Counter([agent.total for agent in self._agents if not agent.draining])
 
     @cached_property
+    def _aux_agents(self) -> int:
+        """The number of agents with auxiliary places, free or not."""
+        return sum(agent.aux_total > 0 for agent in self._agents)
+
+    @cached_property
     def _numbers(self) -> dict[str, int]:
         """The index of each agent in the sorted names, by name."""
         return {name: number for number, name in enumerate(self._names)}
@@ -196,9 +146,7 @@ class AgentSet:
             excluded_agents: the names of the agents that must not run the request.
         """
         if excluded_agents and not self.names.isdisjoint(excluded_agents):
-            others = [agent for agent in self._agents if agent.agent not in excluded_agents]
-            other_set = AgentSet(others, self._fitting, self.heterogeneous)
-            return other_set.can_ever_fit(slots, single_agent)
+            return self._others_can_ever_fit(slots, single_agent, frozenset(excluded_agents))
         key = (slots, single_agent)
         if key not in self._ever_fits:
             self._ever_fits[key] = (
@@ -207,6 +155,22 @@ class AgentSet:
                 else any(agent.aux_total > 0 for agent in self._agents)
             )
         return self._ever_fits[key]
+
+    def _others_can_ever_fit(
+        self, slots: int, single_agent: bool, excluded_agents: frozenset[str]
+    ) -> bool:
+        """Return the result of `can_ever_fit` for a set without the excluded agents.
+
+        The time grows with the number of excluded agents, and not with the number of all agents.
+        """
+        numbers = [self._numbers[name] for name in excluded_agents if name in self._numbers]
+        excluded = [self._agents[number] for number in numbers]
+        if not slots:
+            return self._aux_agents > sum(agent.aux_total > 0 for agent in excluded)
+        sizes = self.agent_sizes.copy()
+        sizes.subtract(agent.total for agent in excluded if not agent.draining)
+        # A unary plus drops the sizes that no agent is left with.
+        return can_hold(slots, +sizes, single_agent, self.heterogeneous)
 
     def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
         """Return whether a size that does not fit now cannot fit after further placements either.

@@ -6,8 +6,9 @@ is preempted.
 
 from collections.abc import Iterator, Sequence
 
-from control_plane.scheduling.fitting import AgentSet, RequestPlacer
+from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import AllocationRequest, Job
+from control_plane.scheduling.request_placer import RequestPlacer
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 
 

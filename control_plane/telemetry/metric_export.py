@@ -1,6 +1,7 @@
 """The export of the cluster's metrics by OTLP over HTTP."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -18,25 +19,29 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from control_plane.monitoring.families import Family, Sample
-from control_plane.telemetry.endpoint import SECONDS_MAX, ExportFailed
+from control_plane.telemetry.endpoint import SECONDS_MAX
 from control_plane.telemetry.resource import cluster_resource
+from control_plane.telemetry.sending import SENDER, explicit_headers, open_session
 
 _NS_PER_MS = 1_000_000
 
 
-def export_metrics(samples: Iterable[Sample], cluster_id: str, version: str, now_ms: int) -> None:
+def export_metrics(
+    samples: Iterable[Sample],
+    cluster_id: str,
+    version: str,
+    now_ms: int,
+    headers: Mapping[str, str],
+) -> None:
     """Export the samples of `ClusterMetrics`. The names are those of Prometheus.
+
+    Requests have the additional `headers`.
 
     Raises:
         ExportFailed: the collector did not accept the metrics.
     """
     data = metrics_data(samples, cluster_resource(cluster_id, version), now_ms)
-    exporter = OTLPMetricExporter(timeout=SECONDS_MAX)
-    try:
-        if exporter.export(data) is not MetricExportResult.SUCCESS:
-            raise ExportFailed("the collector did not accept the metrics")
-    finally:
-        exporter.shutdown()
+    SENDER.send(partial(_send, data, headers), "the metrics")
 
 
 def metrics_data(samples: Iterable[Sample], resource: Resource, now_ms: int) -> MetricsData:
@@ -51,6 +56,18 @@ def metrics_data(samples: Iterable[Sample], resource: Resource, now_ms: int) -> 
     metrics = [_metric(family, found) for family, found in points.items()]
     scope = ScopeMetrics(InstrumentationScope("detcloud"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+def _send(data: MetricsData, headers: Mapping[str, str]) -> bool:
+    """Send metrics to the collector. Return whether the collector accepted the metrics."""
+    session = open_session()
+    exporter = OTLPMetricExporter(
+        timeout=SECONDS_MAX, headers=explicit_headers(headers), session=session
+    )
+    try:
+        return exporter.export(data) is MetricExportResult.SUCCESS
+    finally:
+        exporter.shutdown()
 
 
 def _metric(family: Family, points: list[NumberDataPoint]) -> Metric:

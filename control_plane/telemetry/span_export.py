@@ -5,7 +5,8 @@ in between exports the spans again, with equal ids.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -25,8 +26,9 @@ from control_plane.actors.spans import (
     span_id,
 )
 from control_plane.state.table import Delete, Expect, Row, StateTable
-from control_plane.telemetry.endpoint import SECONDS_MAX, ExportFailed
+from control_plane.telemetry.endpoint import SECONDS_MAX
 from control_plane.telemetry.resource import cluster_resource
+from control_plane.telemetry.sending import SENDER, explicit_headers, open_session
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +37,12 @@ ROWS_MAX = 100
 _NS_PER_MS = 1_000_000
 
 
-def export_spans(table: StateTable, cluster_id: str, version: str) -> int:
+def export_spans(
+    table: StateTable, cluster_id: str, version: str, headers: Mapping[str, str]
+) -> int:
     """Export at most ROWS_MAX rows of spans, the oldest first. Return the number of deleted rows.
 
-    A row that cannot be decoded is logged and deleted.
+    A row that cannot be decoded is logged and deleted. Requests have the additional `headers`.
 
     Raises:
         ExportFailed: the collector did not accept the spans. No row was deleted.
@@ -49,15 +53,23 @@ def export_spans(table: StateTable, cluster_id: str, version: str) -> int:
         return 0
     resource, scope = cluster_resource(cluster_id, version), InstrumentationScope("detcloud")
     spans = [span for row in rows for span in _spans_of_row(row, resource, scope)]
-    exporter = OTLPSpanExporter(timeout=SECONDS_MAX)
-    try:
-        if spans and exporter.export(spans) is not SpanExportResult.SUCCESS:
-            raise ExportFailed(f"the collector did not accept {len(spans)} spans")
-    finally:
-        exporter.shutdown()  # type: ignore[no-untyped-call]
+    if spans:
+        SENDER.send(partial(_send, spans, headers), f"{len(spans)} spans")
     # Of two concurrent exports, both may delete a row.
     table.commit([Delete(row.key, Expect.ANYTHING) for row in rows])
     return len(rows)
+
+
+def _send(spans: Sequence[ReadableSpan], headers: Mapping[str, str]) -> bool:
+    """Send spans to the collector. Return whether the collector accepted the spans."""
+    session = open_session()
+    exporter = OTLPSpanExporter(
+        timeout=SECONDS_MAX, headers=explicit_headers(headers), session=session
+    )
+    try:
+        return exporter.export(spans) is SpanExportResult.SUCCESS
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _spans_of_row(

@@ -32,6 +32,8 @@ class EnrolmentRequest:
     """The address at which other agents reach this agent for a trial on several agents."""
     runtime: str
     """How the agent runs trials, for example `process`."""
+    installation: str = ""
+    """The id of the agent's work directory. "": an older agent."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
     Raises:
         RequestError: forbidden, if the token names another pool or another instance, or the cluster
             no longer needs the instance. invalid, if the pool does not exist. conflict, if an agent
-            of another pool has the name and is not lost, or a later enrolment has a token already.
+            of another pool has the name and is not lost, an agent with another work directory has a
+            session under the name, or a later enrolment has a token already.
             unavailable, if other calls keep changing the same rows.
     """
     _check_pool(services, request, caller)
@@ -76,12 +79,24 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         request.label,
         request.address,
         request.runtime,
+        _installation(services, request, caller),
     )
     token = issue_agent_token(services.table, request.name, epoch)
     image = _early_image(services, request, caller)
     if image is None:
         return AgentSession(epoch, token, services.incarnation)
     return AgentSession(epoch, token, services.incarnation, image.name, image.needs_login)
+
+
+def _installation(services: Services, request: EnrolmentRequest, caller: Principal) -> str:
+    """Return the field `installation` of AgentEnrolled.
+
+    The agent of an instance has proved the instance's identity, so that its work directory does not
+    count.
+    """
+    if caller.agent or not request.installation:
+        return ""
+    return f"{services.incarnation}/{request.installation}"
 
 
 def issue_early_login(services: Services, agent_id: str, image: str) -> dict[str, str]:

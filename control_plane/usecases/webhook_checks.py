@@ -1,10 +1,10 @@
 """The checks of webhooks that users create or change."""
 
-import re
 from dataclasses import replace
 
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.event_routes import EventType, Route, Trigger, encode_routes
+from control_plane.config.log_policies import find_pattern_problems
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries.cluster_configuration import (
     allowed_private_hosts,
@@ -131,7 +131,6 @@ def _check_trigger(trigger: Trigger, place: int) -> None:
         raise invalid(name, "has levels", f"only {EventType.CUSTOM} has levels")
     if trigger.pattern and trigger.type != EventType.TASK_LOG:
         raise invalid(name, "has a pattern", f"only {EventType.TASK_LOG} has a pattern")
-    try:
-        re.compile(trigger.pattern)
-    except re.error as error:
-        raise invalid(name, f"has an invalid pattern: {error}") from None
+    # A pattern matches by being equal to the pattern of a log policy.
+    for problem in find_pattern_problems(trigger.pattern, (name, "pattern")):
+        raise invalid(f"{name}.pattern", problem.message, problem.hint)

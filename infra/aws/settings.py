@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
-from infra import machine_network
+from infra import machine_network, telemetry_setting
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.aws import company_settings as company
 from infra.aws import copy_settings, mail_settings, trial_settings
@@ -19,6 +19,7 @@ from infra.data_buckets import DataBucket
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
 from infra.stack_program import SettingsInvalid
+from infra.telemetry_setting import Collector
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
 # The periods in days that CloudWatch accepts, up to two years.
@@ -104,6 +105,8 @@ class Settings:
     """The address from which webhooks send mails through SES; no mails through SES if empty."""
     mail_identity: str = ""
     """The verified identity of SES for `mail_sender`; if empty, the domain of the address."""
+    telemetry: Collector | None = None
+    """The OpenTelemetry collector of traces and metrics; None exports nothing."""
     monthly_budget: int = 0
     """The budget in dollars for the team's tagged resources; 0 for no budget."""
     kms_key: str = ""
@@ -213,8 +216,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
         try:
             values[_snake(name)] = parse(text)
         except ValueError as error:
-            is_secret = name in company.SECRETS or name in machine_network.SECRETS
-            shown = "(a secret)" if is_secret else text
+            shown = "(a secret)" if name in _SECRETS else text
             problems.append(_problem(f"detcloud:{name}", shown, str(error)))
     missing = [name for name in _REQUIRED if name not in texts]
     problems += [f"detcloud:{name} is missing: `pulumi config set` sets it" for name in missing]
@@ -403,6 +405,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "alarmEmail": _parse_email,
     "runbookUrl": _text_parser(RUNBOOK_URL, RUNBOOK_URL_EXPECTED),
     "dashboard": _parse_bool,
+    "telemetry": telemetry_setting.decode_telemetry,
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
     "machineProxy": machine_network.parse_machine_proxy,
@@ -415,6 +418,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "otherClouds": lambda text: parse_other_clouds(text, "aws"),
 }
 _KNOWN: Final = ", ".join(_FIELDS)
+_SECRETS: Final = company.SECRETS | machine_network.SECRETS | telemetry_setting.SECRETS
 _REQUIRED: Final = tuple(
     _camel(item.name)
     for item in fields(Settings)

@@ -24,6 +24,7 @@ from infra.aws.storage import (
     grant_key_to_spot_market,
     make_buckets,
     make_table,
+    put_collector_headers,
     put_configuration,
 )
 from infra.remote_settings import describe_deployed, describe_remote_accounts
@@ -53,6 +54,7 @@ class TeamStack(pulumi.ComponentResource):
         table, api = make_table(scope), make_api(scope)
         buckets = make_buckets(scope, versionings)
         put_configuration(scope, buckets["objects"], cluster_config)
+        put_collector_headers(scope, buckets["objects"])
         grant_key_to_spot_market(scope)
         cluster = check_cluster(cluster_config)
         roles = make_roles(scope, journal_groups(cluster), capacity_reservations(cluster))
@@ -70,6 +72,7 @@ class TeamStack(pulumi.ComponentResource):
             "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
             # Existing instances keep using the API's original address.
             **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if has_other_name else {}),
+            **(settings.telemetry.common_variables if settings.telemetry else {}),
         }
         deployment = describe_deployment(settings, cluster_config)
         vpc = make_vpc(scope)
@@ -117,14 +120,15 @@ def _function_settings(
 
     The API gets the roles for storage, instances and trials, the key and the digest of the origin's
     secret. The tick and `wake` get the names of the functions that they start, and `network`. The
-    tick also gets the topic for alarms, and the URL of the runbook. All three get the remote
-    accounts, and the sender of mails. The function `checkpoint_gc` learns whether it purges
-    versions. Variables of unset settings are left out.
+    tick also gets the topic for alarms, the URL of the runbook, and the digest of the collector's
+    headers. All three get the remote accounts, and the sender of mails. The function
+    `checkpoint_gc` learns whether it purges versions. Variables of unset settings are left out.
 
     Args:
         network: the JSON that `make_network` returns.
     """
     secret, runbook = scope.settings.origin_secret, scope.settings.runbook_url
+    collector = scope.settings.telemetry
     wake = {
         "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
         "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
@@ -147,6 +151,7 @@ def _function_settings(
             **wake,
             "DETCLOUD_ALARMS_TOPIC": scope.names.alarms_arn,
             **({"DETCLOUD_RUNBOOK_URL": runbook} if runbook else {}),
+            **(collector.tick_variables if collector else {}),
         },
         "wake": wake,
     }

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pulumi
 import pulumi_aws as aws
 
 from infra.aws.key_policies import SPOT_GRANT
 from infra.aws.launch_policies import service_role_arn
 from infra.aws.private_buckets import make_private_bucket, require_tls
 from infra.aws.scope import Scope
+from lambdas.collector_headers import OBJECT as HEADERS_KEY
 
 CONFIG_KEY = "config/cluster.yaml"
 INDEX = "due"
@@ -70,6 +72,23 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
         content_type="application/yaml",
         opts=scope.options(),
     )
+
+
+def put_collector_headers(scope: Scope, bucket: Any) -> None:
+    """Store the headers of the setting `telemetry` as an object of the bucket.
+
+    Store nothing without headers.
+    """
+    collector = scope.settings.telemetry
+    if collector is not None and collector.headers:
+        aws.s3.BucketObjectv2(
+            "collector-headers",
+            bucket=bucket.id,
+            key=HEADERS_KEY,
+            content=pulumi.Output.secret(collector.headers),
+            content_type="application/json",
+            opts=scope.options(),
+        )
 
 
 def _make_bucket(

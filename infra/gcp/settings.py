@@ -23,6 +23,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from control_plane.gcp.machine_sections import DescribedTypes
+from infra import machine_network, telemetry_setting
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
 from infra.copy_settings import Copies, expected_copies, find_copy_problems, parse_copies
 from infra.data_buckets import expected_buckets
@@ -39,7 +40,6 @@ from infra.gcp.trial_access import (
 from infra.machine_network import (
     EXPECTED_CERTIFICATES,
     EXPECTED_PROXY,
-    SECRETS,
     check_machine_proxy,
     parse_certificates,
 )
@@ -51,8 +51,10 @@ from infra.remote_settings import (
     parse_other_clouds,
 )
 from infra.stack_program import SettingsInvalid
+from infra.telemetry_setting import Collector, parse_telemetry
 
 REGIONS_MAX: Final = 16
+_SECRETS: Final = machine_network.SECRETS | telemetry_setting.SECRETS
 # Compute Engine and Cloud Run allow 64 labels; the cluster and a pool add labels, too.
 LABELS_MAX: Final = 20
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
@@ -206,6 +208,10 @@ class Settings(BaseModel):
     """
     dashboard: StrictBool = Field(default=False, description="true or false")
     """Whether the stack has a dashboard in Cloud Monitoring."""
+    telemetry: Annotated[Collector | None, BeforeValidator(parse_telemetry)] = Field(
+        default=None, repr=False, description=telemetry_setting.EXPECTED
+    )
+    """The OpenTelemetry collector of traces and metrics; None exports nothing."""
     monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a whole number from 1 to 10000000"
     )
@@ -382,9 +388,9 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
     if error["type"] == "missing" and len(error["loc"]) == 1:
         return f"detcloud:{name} is missing: `pulumi config set` sets it"
     expected = str(_FIELDS[name].description)
-    if name not in SECRETS:
+    if name not in _SECRETS:
         return _problem(f"detcloud:{name}", texts[name], expected)
-    # The faults that `check_machine_proxy` found, without the value.
+    # The faults that the check of the setting found, without the value.
     fault = error.get("ctx", {}).get("error")
     return _problem(f"detcloud:{name}", "(a secret)", str(fault or expected))
 

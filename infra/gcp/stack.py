@@ -20,7 +20,12 @@ from infra.gcp.policies import STATE_COPY, list_copy_grants, list_grants, list_r
 from infra.gcp.relay import Secret, make_relay, make_secret
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
-from infra.gcp.storage import make_buckets, make_database, put_configuration
+from infra.gcp.storage import (
+    make_buckets,
+    make_database,
+    put_collector_headers,
+    put_configuration,
+)
 from infra.remote_settings import describe_deployed, describe_remote_accounts
 from lambdas.deployed_adapters import PURGE_VARIABLE
 from lambdas.gcp.function_names import RELAY_SECRET as SECRET_VARIABLE
@@ -58,6 +63,7 @@ class TeamStack(pulumi.ComponentResource):
         database, buckets = make_database(scope), make_buckets(scope)
         copied = make_copy_buckets(scope)
         put_configuration(scope, buckets["objects"], cluster_config)
+        put_collector_headers(scope, buckets["objects"])
         network, subnetworks = make_subnetworks(scope)
         repository = make_repository(scope)
         logs = _has_logging_pools(cluster_config)
@@ -80,6 +86,7 @@ class TeamStack(pulumi.ComponentResource):
             "DETCLOUD_CHECKPOINTS": buckets["checkpoints"].name,
             "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
             "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
+            **(settings.telemetry.common_variables if settings.telemetry else {}),
         }
         description = describe_network(scope, network, subnetworks, accounts.email("instance"))
         own = _function_settings(scope, accounts, description)
@@ -155,8 +162,9 @@ def _function_settings(
 
     The API gets the service accounts for instances, storage and trials' access. The tick and `wake`
     get the URLs of the functions that they start, and `network`, the JSON of `describe_network`.
-    The tick also gets the URL of the runbook. All three get the remote accounts. The function
-    `checkpoint_gc` learns whether it purges versions. Variables of unset settings are left out.
+    The tick also gets the URL of the runbook and the digest of the collector's headers. All three
+    get the remote accounts. The function `checkpoint_gc` learns whether it purges versions.
+    Variables of unset settings are left out.
     """
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
@@ -168,7 +176,7 @@ def _function_settings(
         "DETCLOUD_NETWORK": network,
         **others,
     }
-    runbook = scope.settings.runbook_url
+    runbook, collector = scope.settings.runbook_url, scope.settings.telemetry
     return {
         "api": {
             "DETCLOUD_INSTANCE_ACCOUNT": accounts.email("instance"),
@@ -177,6 +185,10 @@ def _function_settings(
             **others,
         },
         **({"checkpoint_gc": PURGE_VARIABLE} if scope.settings.purges_versions else {}),
-        "tick": {**wake, **({"DETCLOUD_RUNBOOK_URL": runbook} if runbook else {})},
+        "tick": {
+            **wake,
+            **({"DETCLOUD_RUNBOOK_URL": runbook} if runbook else {}),
+            **(collector.tick_variables if collector else {}),
+        },
         "wake": wake,
     }

@@ -11,6 +11,7 @@ from pulumi_gcp import firestore, storage
 import control_plane.gcp
 from infra.gcp.policies import SOURCES
 from infra.gcp.scope import Scope
+from lambdas.collector_headers import OBJECT as HEADERS_KEY
 
 CONFIG_KEY: Final = "config/cluster.yaml"
 INDEXES: Final = Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json"
@@ -148,6 +149,23 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
         content_type="application/yaml",
         opts=scope.options(),
     )
+
+
+def put_collector_headers(scope: Scope, bucket: Any) -> None:
+    """Store the headers of the setting `telemetry` as an object of the bucket.
+
+    Store nothing without headers.
+    """
+    collector = scope.settings.telemetry
+    if collector is not None and collector.headers:
+        storage.BucketObject(
+            "collector-headers",
+            bucket=bucket.name,
+            name=HEADERS_KEY,
+            content=pulumi.Output.secret(collector.headers),
+            content_type="application/json",
+            opts=scope.options(),
+        )
 
 
 def old_versions_rule(days: int) -> dict[str, Any]:

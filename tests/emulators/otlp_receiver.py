@@ -45,6 +45,10 @@ class OtlpReceiver:
     status: int = 200
     requests: list[str] = field(default_factory=list)
     """The paths of all requests, also of refused requests."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """The headers of all requests, with names in lower case."""
+    moved_to: str = ""
+    """The address to which a refusal with a status of 3xx redirects."""
     spans: list[ReceivedSpan] = field(default_factory=list)
     metrics: dict[str, dict[tuple[tuple[str, Any], ...], float]] = field(default_factory=dict)
     """The last value of each metric by name and sorted attributes."""
@@ -119,8 +123,11 @@ def serve_otlp() -> Iterator[OtlpReceiver]:
                 body = gzip.decompress(body)
             assert self.headers["Content-Type"] == "application/x-protobuf"
             receiver.requests.append(self.path)
+            receiver.headers.append({name.lower(): text for name, text in self.headers.items()})
             answer = receiver.add(self.path, body) if receiver.status == 200 else b""
             self.send_response(receiver.status)
+            if receiver.moved_to:
+                self.send_header("Location", f"{receiver.moved_to}{self.path}")
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -131,7 +138,7 @@ def serve_otlp() -> Iterator[OtlpReceiver]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     receiver.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield receiver

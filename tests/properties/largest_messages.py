@@ -121,7 +121,9 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     """Return an enrolment; `bytes_max` sets the approximate size of the slots."""
     long = "u" * (bytes_max // slots // 2 - 20)
     listed = tuple((number, "cuda", long, long) for number in range(slots))
-    return to_agent.AgentEnrolled(name, pool, listed, text(200), "", "a" * 253)
+    installation = f"{'f' * 32}/{'f' * 32}"
+    host = "a" * 253
+    return to_agent.AgentEnrolled(name, pool, listed, text(200), "", host, "docker", installation)
 
 
 def large_experiment(number: int, trials: int) -> to_experiment.ExperimentSubmitted:

@@ -119,6 +119,8 @@ class AgentState:
     """
     exclusions: tuple[Exclusion, ...] = ()
     """The exclusions of the machine from the pool. New sessions and losses do not change them."""
+    installation: str = ""
+    """The field `installation` of the last AgentEnrolled."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -138,9 +140,11 @@ def step(
     an enrollment.
 
     Raises:
-        CommandRefused: not_found or conflict; see `_apply_command` and `_open_tunnel`.
+        CommandRefused: not_found or conflict; see `_apply_command`, `_open_tunnel` and
+            `_refuse_other_installation`.
     """
     if isinstance(message, AgentEnrolled):
+        _refuse_other_installation(state, message)
         return _enroll(state, message, context)
     if state is None:
         return None
@@ -178,6 +182,27 @@ def fallback(state: AgentState | None, message: object, context: StepContext) ->
     """
     context.add_reason(f"{message_name(message)} could not be processed")
     return state
+
+
+def _refuse_other_installation(state: AgentState | None, message: AgentEnrolled) -> None:
+    """Refuse a second agent under the name of an agent with a session.
+
+    The agents would otherwise end each other's sessions without end. An agent that restarts has the
+    id of its work directory. A lost agent has no session. After a restore of the cluster's state,
+    the incarnations differ.
+
+    Raises:
+        CommandRefused: conflict, if another installation has a session under this name.
+    """
+    if state is None or state.lost or not state.installation or not message.installation:
+        return
+    known, new = state.installation.split("/"), message.installation.split("/")
+    if known[0] == new[0] and known != new:
+        text = (
+            f"another agent is connected as {message.agent}: choose another --name, or end the "
+            "other agent and wait until the cluster counts it as lost"
+        )
+        raise CommandRefused("conflict", text)
 
 
 def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepContext) -> AgentState:
@@ -219,6 +244,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         runtime=message.runtime,
         faults=faults,
         exclusions=exclusions,
+        installation=message.installation,
     )
 
 

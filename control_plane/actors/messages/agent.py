@@ -25,6 +25,10 @@ class AgentEnrolled:
     """The way in which the agent runs trials: `process` or `docker`. "": an older agent that does
     not report it.
     """
+    installation: str = ""
+    """The incarnation of the cluster's state and the id of the agent's work directory, as
+    `INCARNATION/ID`. "": an older agent, or the agent of an instance.
+    """
 
 
 @dataclass(frozen=True, slots=True)

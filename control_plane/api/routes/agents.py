@@ -129,6 +129,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         label=body.label,
         address=body.address,
         runtime=body.runtime,
+        installation=body.installation,
     )
     session = enrol_agent(services, enrolment, caller)
     return EnrolmentAnswer(

@@ -27,6 +27,7 @@ from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.cache_limits import CacheLimits
 from detcloud.agent.clouds import CLOUDS, load_instance
 from detcloud.agent.health.machine_health import MachineHealth
+from detcloud.agent.installation import read_installation
 from detcloud.agent.node import Node
 from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
 from detcloud.agent.processes.fork_server import ForkServer
@@ -116,6 +117,7 @@ def run(options: argparse.Namespace) -> int:
             options.label,
             address,
             options.container_runtime,
+            read_installation(work),
         )
         alive = AliveFile(options.alive_file) if options.alive_file is not None else None
         on_answer = alive.record_answer if alive is not None else lambda: None

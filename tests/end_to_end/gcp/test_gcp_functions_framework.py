@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from control_plane.gcp.row_documents import CREATED, document_path
 from control_plane.state.table import Key
 from lambdas.clock import now_ms
 from lambdas.gcp.row_events import SENDER_SECONDS, new_row_path, seconds_of_sender
+from tests.conftest import require
 from tests.emulators.cloud_run import run_function
 from tests.emulators.eventarc import Trigger, event_headers
 from tests.emulators.forwarding import ForwardingHandler
@@ -176,10 +178,17 @@ def test_our_server_refuses_every_request_that_google_refuses(
 def test_tick_runs_in_googles_server(
     deployment: GcpDeployment, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    require("opentelemetry.exporter.otlp.proto.http")
+    from tests.emulators.otlp_receiver import serve_otlp
+
     folder = tmp_path_factory.mktemp("tick")
-    environment = deployment.functions.environments["tick"]
-    with tick_function(folder, environment) as url:
+    with ExitStack() as stack:
+        collector = stack.enter_context(serve_otlp())
+        own = deployment.functions.environments["tick"]
+        environment = {**own, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        url = stack.enter_context(tick_function(folder, environment))
         assert post(url, {}, b"") == 204
+        assert "detcloud_slots" in collector.metrics
         # The event of a row is for `wake`, which gets the event after an upgrade.
         row = {**HEADERS, "ce-document": document_path(Key("notices", "i-gone"))}
         assert post(url, row, b"") == 429

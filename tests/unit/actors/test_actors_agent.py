@@ -1,6 +1,7 @@
 """The agent's sessions and desired allocations."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,41 @@ def test_acknowledged_reports_survive_a_new_session() -> None:
         "call": 0,
         "acked": {"4.1": {"0": 512}},
     }
+
+
+FIRST = replace(ENROLLED, installation="state-1/aa")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (FIRST, FIRST),
+        (ENROLLED, FIRST),
+        (FIRST, ENROLLED),
+        # A restored state has another incarnation, and its agents may have new folders.
+        (FIRST, replace(FIRST, installation="state-2/bb")),
+    ],
+)
+def test_agent_of_the_same_installation_enrols_again(
+    before: AgentEnrolled, after: AgentEnrolled
+) -> None:
+    actor = ActorHarness("agent#a")
+    actor.deliver(before)
+    assert actor.deliver(after) == 2
+
+
+def test_second_installation_waits_until_the_agent_is_lost() -> None:
+    actor = ActorHarness("agent#a")
+    actor.deliver(FIRST)
+    second = replace(FIRST, installation="state-1/bb")
+    with pytest.raises(CommandRefused, match="another agent is connected as a") as refused:
+        actor.deliver(second)
+    assert refused.value.code == "conflict"
+    assert lease(actor) == {"epoch": 1, "renewed_ms": actor.now_ms, "lost": False}
+    actor.deliver(AgentDeclaredLost(1))
+    assert actor.deliver(second) == 2
+    with pytest.raises(CommandRefused):
+        actor.deliver(FIRST)
 
 
 def test_lost_agent_may_enrol_again() -> None:

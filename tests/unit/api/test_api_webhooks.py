@@ -165,6 +165,33 @@ def test_wrong_webhook_is_refused(cluster: Cluster, fields: dict[str, Any]) -> N
     assert ask(cluster, "GET", "").json["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "without its"),
+        ("(?<=loss)nan", "which RE2 does not have"),
+        (r"(a)\1", "backreference"),
+    ],
+)
+def test_webhooks_and_log_policies_refuse_the_same_patterns(
+    cluster: Cluster, pattern: str, reason: str
+) -> None:
+    trigger = {"type": "TASK_LOG", "pattern": pattern}
+    answer = create(cluster, Role.ADMIN, triggers=[trigger])
+    assert answer.status == 422
+    assert answer.json["error"]["message"].startswith("triggers.0.pattern: ")
+    assert reason in answer.json["error"]["message"]
+    policy = json.dumps([{"pattern": pattern, "action": "cancel_retries"}])
+    refused = cluster.create(f"{CONFIG}log_policies: {policy}\n")
+    assert refused.status == 422
+    assert reason in str(refused.json)
+
+
+def test_pattern_that_only_re2_accepts_is_accepted(cluster: Cluster) -> None:
+    trigger = {"type": "TASK_LOG", "pattern": r"\pL+ out of memory(?i)"}
+    assert create(cluster, Role.ADMIN, triggers=[trigger]).status == 201
+
+
 def test_only_admins_hear_of_other_users(cluster: Cluster) -> None:
     assert create(cluster, filtered_user="someone").code == "forbidden"
     assert create(cluster, triggers=[{"type": "ALARM"}]).code == "forbidden"

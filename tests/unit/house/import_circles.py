@@ -6,6 +6,7 @@ A circle is a set of files of which each imports, directly or over others, every
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.unit.house.rules import PRODUCT, ROOT, Source, sources
@@ -64,6 +65,7 @@ def find_circles(imports: Imports) -> list[tuple[str, ...]]:
     return sorted(circle for circle in circles if circle)
 
 
+@cache
 def product_imports(root: Path = ROOT) -> Imports:
     """Return the imports between files of the product, in Python and in the page's TypeScript."""
     python = [file for file in sources(root) if file.path.split("/")[0] in PRODUCT]

@@ -61,7 +61,7 @@ def names_are_verbs_or_nouns(source: Source) -> Iterator[str]:
 
 def variables_have_nouns(source: Source) -> Iterator[str]:
     """Yield each variable with the name `it`, which does not name the content."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         is_variable = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         if isinstance(node, ast.Name | ast.arg) and (is_variable or isinstance(node, ast.arg)):
             name = node.id if isinstance(node, ast.Name) else node.arg
@@ -139,7 +139,7 @@ def _is_sentence(source: Source, node: Named) -> bool:
 
 
 def _definitions(source: Source) -> Iterator[Named]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, Named):
             yield node
 

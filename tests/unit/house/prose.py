@@ -7,6 +7,7 @@ folders and lowers the limits in `prose_limits.json` to the measured shares.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -141,5 +142,14 @@ def _lower_limits() -> None:
     LIMITS.write_text(json.dumps(lowered, indent=1) + "\n", encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> None:
+    """Lower the limits. `--help` and unknown options exit and write nothing."""
+    description = f"Lower the limits in {LIMITS.name} to the measured shares."
+    argparse.ArgumentParser(
+        prog="python -m tests.unit.house.prose", description=description
+    ).parse_args(arguments)
     _lower_limits()
+
+
+if __name__ == "__main__":
+    main()

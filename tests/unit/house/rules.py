@@ -2,7 +2,6 @@
 
 import ast
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -217,6 +216,16 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree, from the outside in. Several rules walk over the tree."""
+        return tuple(ast.walk(self.tree))
+
+    def forget_tree(self) -> None:
+        """Free the memory of the tree. The next use parses the file again."""
+        for name in ("tree", "nodes"):
+            self.__dict__.pop(name, None)
+
     @property
     def is_product(self) -> bool:
         return self.path.split("/")[0] in PRODUCT
@@ -231,13 +240,13 @@ class Source:
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
         """Yield all functions with lengths in lines, without decorators."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node, (node.end_lineno or node.lineno) - node.lineno + 1
 
     def imports(self) -> Iterator[tuple[ast.stmt, str]]:
         """Yield the absolute dotted names of all imported modules, also of imports in functions."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -310,7 +319,7 @@ def nothing_is_left_unfinished(source: Source) -> Iterator[str]:
 
 
 def no_exception_is_caught_blindly(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             yield f"{node.lineno}: bare except"
 
@@ -345,7 +354,7 @@ def _may_import(source: Source, name: str) -> bool:
 def pure_folders_see_no_clock_and_no_chance(source: Source) -> Iterator[str]:
     if not source.is_pure:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and _is_impure_call(source, node):
             yield f"{node.lineno}: a pure module uses {ast.unparse(node)}"
         elif isinstance(node, ast.Name) and node.id in IMPURE_NAMES | IMPURE_BUILTINS:
@@ -391,7 +400,7 @@ def _imported_lines(source: Source) -> Iterator[tuple[int, str]]:
 def _module_paths(source: Source) -> Iterator[tuple[int, str]]:
     """Yield the lines and texts of literals that may name modules of the project."""
     ours = (*SERVER_PACKAGES, "detcloud")
-    constants = (node for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
+    constants = (node for node in source.nodes if isinstance(node, ast.Constant))
     for node in constants:
         text = node.value
         if isinstance(text, str) and _MODULE_PATH.fullmatch(text) and _within(text, ours):
@@ -402,10 +411,13 @@ def torch_stays_in_its_folder(source: Source) -> Iterator[str]:
     if not source.is_product or source.path.startswith("harness/detcloud/pytorch/"):
         return
     lazy = source.path.startswith("harness/detcloud/core/distributed")
-    inside = {id(child) for node, _ in source.functions() for child in ast.walk(node)}
     for node, name in source.imports():
-        if _within(name, ("torch",)) and not (lazy and id(node) in inside):
+        if _within(name, ("torch",)) and not (lazy and _is_in_function(source, node)):
             yield f"{node.lineno}: torch is imported outside detcloud/pytorch"
+
+
+def _is_in_function(source: Source, node: ast.AST) -> bool:
+    return any(child is node for outer, _ in source.functions() for child in ast.walk(outer))
 
 
 def detcloud_never_imports_the_server(source: Source) -> Iterator[str]:
@@ -414,12 +426,6 @@ def detcloud_never_imports_the_server(source: Source) -> Iterator[str]:
     for node, name in source.imports():
         if _within(name, SERVER_PACKAGES):
             yield f"{node.lineno}: detcloud imports {name}"
-
-
-def function_lengths(files: list[Source]) -> tuple[int, float]:
-    """Return the number of functions of the product and the median length in lines."""
-    lengths = [lines for file in files if file.is_product for _, lines in file.functions()]
-    return len(lengths), statistics.median(lengths) if lengths else 0
 
 
 def _within(name: str, packages: tuple[str, ...]) -> bool:

@@ -1,5 +1,8 @@
 """The share of sentences with pointing words stays below the limit of each folder."""
 
+import pytest
+
+from tests.unit.house import prose
 from tests.unit.house.prose import (
     Shares,
     count_pointers,
@@ -33,3 +36,12 @@ def test_looser_share_and_unknown_folder_are_excesses() -> None:
     assert find_excesses({"a": Shares(0.1005, 0.0, 0.001)}, limits) == []
     assert len(find_excesses({"a": Shares(0.102, 0.002, 0.0)}, limits)) == 2
     assert len(find_excesses({"b": Shares(0.01, 0.0, 0.0)}, limits)) == 1
+
+
+@pytest.mark.parametrize("option", ["--help", "--unknown"])
+def test_options_write_no_limits(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = prose.LIMITS.read_bytes()
+    with pytest.raises(SystemExit):
+        prose.main([option])
+    assert prose.LIMITS.read_bytes() == before
+    assert "tests.unit.house.prose" in "".join(capsys.readouterr())

@@ -12,7 +12,6 @@ from tests.unit.house.rules import (
     each_cloud_stays_in_its_folders,
     each_sdk_has_one_home,
     files_are_short,
-    function_lengths,
     functions_are_short,
     lines_are_short,
     modules_say_what_they_are,
@@ -21,9 +20,9 @@ from tests.unit.house.rules import (
     nothing_is_left_unfinished,
     pure_folders_import_nothing_impure,
     pure_folders_see_no_clock_and_no_chance,
-    sources,
     torch_stays_in_its_folder,
 )
+from tests.unit.house.tree_report import read_tree
 
 STORE_TYPE = "control_plane/checkpoint_stores/types/tape.py"
 ACTOR = "control_plane/actors/trial/actor.py"
@@ -34,19 +33,14 @@ CLI = "harness/detcloud/cli/main.py"
 AGENT = "harness/detcloud/agent/node.py"
 
 
-@pytest.fixture(scope="module")
-def tree() -> list[Source]:
-    return sources()
-
-
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_tree_keeps_the_rule(rule: Rule, tree: list[Source]) -> None:
-    breaches_found = breaches(rule, tree)
+def test_tree_keeps_the_rule(rule: Rule) -> None:
+    breaches_found = read_tree().breaches[rule.__name__]
     assert not breaches_found, "\n".join(breaches_found)
 
 
-def test_rules_read_the_whole_tree(tree: list[Source]) -> None:
-    paths = {file.path for file in tree}
+def test_rules_read_the_whole_tree() -> None:
+    paths = set(read_tree().paths)
     assert "tests/unit/house/rules.py" in paths
     assert all((ROOT / path).is_file() for path in paths)
 
@@ -172,9 +166,3 @@ def test_breach_names_file_and_line() -> None:
     assert breaches(each_sdk_has_one_home, [source]) == [
         f"{API}:3: sqlite3 is imported outside control_plane/state/sqlite.py"
     ]
-
-
-def test_median_length_counts_functions_of_the_product_only() -> None:
-    # Lengths 3, 5 and 10 in the product: the median is 5. The 50 lines of the test do not count.
-    product = [Source(API, _function(lines)) for lines in (3, 10, 5)]
-    assert function_lengths([*product, Source("tests/test_x.py", _function(50))]) == (3, 5)

@@ -1,6 +1,7 @@
 """The steps of a tick: independence, periods, time limits and early wakes."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -282,3 +283,17 @@ def test_only_a_cluster_with_a_collector_exports_telemetry(
     names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
     # The export may wait for the collector.
     assert names[-1] == "telemetry"
+
+
+def test_tick_without_time_skips_telemetry_and_succeeds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    step = steps_on(MemoryTable()).minute_steps(print)[-1]
+    done: list[str] = []
+    recorded = replace(step, run=lambda: done.append("export"))
+    run_steps([recorded], 0, lambda: 29_999)
+    assert not done
+    assert not caplog.records
+    run_steps([recorded], 0, lambda: 30_000)
+    assert done == ["export"]

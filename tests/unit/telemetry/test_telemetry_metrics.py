@@ -17,7 +17,7 @@ from tests.unit.api.cluster import Cluster
 def test_collector_gets_the_metrics_of_prometheus(cluster: Cluster, receiver: OtlpReceiver) -> None:
     cluster.create(CONFIG)
     Agent(cluster)
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert receiver.requests == ["/v1/metrics"]
     assert receiver.metrics.keys() <= {family.name for family in FAMILIES}
     slots = receiver.metrics["detcloud_slots"]
@@ -31,7 +31,7 @@ def test_missing_packages_are_logged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "control_plane.telemetry.span_export", None)
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert PACKAGES in caplog.text
 
 

@@ -75,7 +75,7 @@ def test_phases_of_a_start_become_spans_of_the_run(
     agent.take_work()
     start_run(cluster, agent)
     agent.finish("1.1")
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert stored_rows(cluster) == []
     run = receiver.find_span("run of trial 1")
     assert (run.trace, run.parent, run.failure) == (TRACE, PARENT, "")
@@ -127,7 +127,7 @@ def test_failed_run_is_a_failed_span(cluster: Cluster, receiver: OtlpReceiver) -
     agent.take_work()
     exited = {"kind": "exited", "reason": "errored", "code": 1, "message": "out of memory"}
     agent.report("1.1", exited, writer="agent")
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert receiver.find_span("run of trial 1").failure == "out of memory"
 
 
@@ -137,7 +137,7 @@ def test_adopted_run_has_one_start(cluster: Cluster, receiver: OtlpReceiver) -> 
     agent.take_work()
     start_run(cluster, agent)
     agent.report("1.1", {"kind": "container", "state": "RUNNING"}, writer="agent")
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert receiver.find_span("start of trial 1")
 
 
@@ -187,14 +187,14 @@ def test_refused_spans_are_exported_again(
     start_run(cluster, agent)
     receiver.status = 400
     with caplog.at_level(logging.WARNING, "control_plane.telemetry"):
-        export_telemetry(cluster.services)
+        export_telemetry(cluster.services, {})
     assert "did not accept" in caplog.text
     # An error would raise the alarm `errors`.
     records = [record for record in caplog.records if record.name.startswith("control_plane")]
     assert {record.levelno for record in records} == {logging.WARNING}
     assert len(stored_rows(cluster)) == 2
     receiver.status = 200
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert receiver.find_span("first_step of trial 1")
     assert stored_rows(cluster) == []
 
@@ -205,10 +205,10 @@ def test_second_export_of_a_row_sends_equal_ids(cluster: Cluster, receiver: Otlp
     agent.take_work()
     start_run(cluster, agent)
     rows = stored_rows(cluster)
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     # As after a process that was killed before the deletion.
     cluster.services.table.commit([Put(row.key, 1, row.body, Expect.ABSENT) for row in rows])
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     ids = [(span.trace, span.span, span.name) for span in receiver.spans]
     assert len(ids) == 2 * len(set(ids))
 
@@ -222,7 +222,7 @@ def test_undecodable_row_is_skipped(
     agent = Agent(cluster)
     agent.take_work()
     start_run(cluster, agent)
-    export_telemetry(cluster.services)
+    export_telemetry(cluster.services, {})
     assert receiver.find_span("start of trial 1")
     assert stored_rows(cluster) == []
     assert "cannot be decoded" in caplog.text

@@ -53,6 +53,8 @@ class AgentIdentity:
     """The address at which trials on other machines reach the trials here."""
     runtime: str = ""
     """The container runtime: `process` or `docker`."""
+    installation: str = ""
+    """The id of the work directory, by which the cluster tells a restart from a second agent."""
 
 
 @dataclass(frozen=True, slots=True)

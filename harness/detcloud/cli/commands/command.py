@@ -1,4 +1,4 @@
-"""`detcloud command`: runs a program on the cluster, and describes such runs."""
+"""`detcloud command`: runs a program on the cluster."""
 
 from __future__ import annotations
 
@@ -14,43 +14,16 @@ from detcloud.cli.commands.run_creation import (
     program_words,
     show_new_run,
 )
-from detcloud.cli.commands.run_verbs import COLUMNS, add_ids_argument, run_handlers
+from detcloud.cli.commands.run_description import describe_handler
+from detcloud.cli.commands.run_verbs import run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
-from detcloud.cli.rendering.proxy_ports import PROXY_PORTS, has_proxy_ports
-from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.state_sentences import state_sentence
-from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message, time_text
+from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client.command import COMMAND, Command, create_command, read_command
+from detcloud.client.command import COMMAND, Command, create_command
 from detcloud.shared.errors import DetcloudError
-
-DETAILS = (
-    *COLUMNS,
-    field_column("Project", "project"),
-    field_column("Description", "description"),
-    Column("Program", lambda item: item["config"]["entrypoint"]),
-    Column("Slots", lambda item: item["config"]["resources"]["slots"]),
-    field_column("Exit code", "exit_code"),
-    field_column("Trial", "trial_id"),
-    field_column("Priority", "priority"),
-    field_column("Weight", "weight"),
-    Column("Cost", lambda item: dollars_text(item["cost"])),
-    field_column("Job", "job_id"),
-    field_column("Message", "message"),
-)
-
-
-def _end_ms(item: Item) -> int | None:
-    """Return the time at which a run reaches `max_duration`; None without the limit."""
-    end_ms: int | None = (item.get("run") or {}).get("ends_ms")
-    return end_ms
-
-
-ENDS = Column("Ends", lambda item: time_text(_end_ms(item)))
-"""The column of a run with a `max_duration`, for descriptions as text."""
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
@@ -140,72 +113,8 @@ def _follow(command: Command) -> int:
     return FAILED
 
 
-def add_describe_arguments(parser: ArgumentParser) -> None:
-    """Add the ids of `add_ids_argument` and the output form (`--json`, `--yaml` or `--csv`)."""
-    add_ids_argument(parser)
-    add_output_options(parser)
-
-
-def describe_commands(arguments: Namespace) -> int:
-    """Print the commands with the given ids in this order, and return OK.
-
-    As text, empty lines separate commands. As JSON or YAML, a single command is an object, and
-    several commands are a list. Secrets in configurations are masked.
-
-    Raises:
-        DetcloudError: an id is unknown or belongs to an object of another kind, no cluster is
-            available, or a request failed.
-    """
-    items = [_details_of(command) for command in _load_commands(arguments)]
-    if arguments.form in ("json", "yaml"):
-        print_value(items[0] if len(items) == 1 else items, arguments.form)
-    elif arguments.form == "csv":
-        print_items(DETAILS, items, arguments)
-    else:
-        for place, item in enumerate(items):
-            if place:
-                print()
-            columns = list(DETAILS)
-            if _end_ms(item) is not None:
-                columns.append(ENDS)
-            if has_proxy_ports(item):
-                columns.append(PROXY_PORTS)
-            print_record(columns, item, arguments)
-    return OK
-
-
-def _load_commands(arguments: Namespace) -> list[Command]:
-    """Fetch the commands of `add_ids_argument` in the order of the ids. The client is stored in
-    `arguments.client`, and `main` closes the client.
-
-    Raises:
-        DetcloudError: an id is unknown or belongs to an object of another kind, no cluster is
-            available, or a request failed.
-    """
-    client = connect(arguments)
-    return [read_command(client, number) for part in arguments.command_ids for number in part]
-
-
-def _details_of(command: Command) -> Item:
-    """Return a copy of a run's fields, extended by `trial_id` and `exit_code` of the run's trial.
-    Both fields are None without a trial.
-
-    The trial is fetched from the cluster. `exit_code` is also None until the program has ended by
-    itself.
-
-    Raises:
-        DetcloudError: a request failed.
-    """
-    trial = command.trial()
-    return {
-        **command.data,
-        "trial_id": None if trial is None else trial.id,
-        "exit_code": None if trial is None else trial.exit_code,
-    }
-
-
 HANDLERS: Handlers = {
     "command run": Handler(add_run_arguments, run_command),
-    "command describe": Handler(add_describe_arguments, describe_commands),
+    "command describe": describe_handler(COMMAND),
     **run_handlers(COMMAND),
 }

@@ -18,6 +18,7 @@ from detcloud.cli.commands.places import (
     wait_for_place,
 )
 from detcloud.cli.commands.run_creation import add_creation_options, show_new_run
+from detcloud.cli.commands.run_description import describe_handler
 from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
@@ -203,5 +204,6 @@ def _reopen_text(notebook: Command) -> str:
 HANDLERS: Handlers = {
     "notebook start": Handler(add_start_arguments, start_notebook),
     "notebook open": Handler(add_open_arguments, open_notebook),
+    "notebook describe": describe_handler(NOTEBOOK),
     **run_handlers(NOTEBOOK),
 }

@@ -18,6 +18,7 @@ from detcloud.cli.commands.places import (
     warnings_of_limits,
 )
 from detcloud.cli.commands.run_creation import add_creation_options, program_words, show_new_run
+from detcloud.cli.commands.run_description import describe_handler
 from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
@@ -239,5 +240,6 @@ def _connect(client: Client, shell: Command, words: list[str]) -> int | None:
 HANDLERS: Handlers = {
     "shell start": Handler(add_start_arguments, start_shell),
     "shell open": Handler(add_open_arguments, open_shell),
+    "shell describe": describe_handler(SHELL),
     **run_handlers(SHELL),
 }

@@ -194,19 +194,19 @@ _TRIAL = (
 )
 
 
-def _run_commands(
-    noun: str, first: tuple[str, str], second: tuple[str, str]
-) -> tuple[Command, ...]:
+def _run_commands(noun: str, *own: tuple[str, str]) -> tuple[Command, ...]:
     """Return the commands of a noun for runs: `command`, `notebook` or `shell`.
 
     Args:
-        first: verb and summary of the command that starts a run.
-        second: verb and summary of the command that shows or opens a run.
+        own: verbs and summaries of the commands that start or open a run. The first command is
+            listed first.
     """
+    first, *others = [Command(noun, verb, summary, noun) for verb, summary in own]
     return (
-        Command(noun, *first, noun),
+        first,
         Command(noun, "list", f"list {noun}s", noun, (), ("ls",)),
-        Command(noun, *second, noun),
+        Command(noun, "describe", f"show {noun}s", noun),
+        *others,
         Command(noun, "logs", f"print the log of a {noun}", noun),
         Command(noun, "kill", f"end {noun}s immediately", noun),
         Command(noun, "config", f"print the configuration of a {noun}", noun),
@@ -214,9 +214,7 @@ def _run_commands(
     )
 
 
-_COMMAND = _run_commands(
-    "command", ("run", "run a program and print its output"), ("describe", "show commands")
-)
+_COMMAND = _run_commands("command", ("run", "run a program and print its output"))
 _NOTEBOOK = _run_commands(
     "notebook",
     ("start", "start JupyterLab and open it"),
