@@ -13,11 +13,8 @@ from itertools import groupby, islice
 from control_plane.actors import addresses
 from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
 from control_plane.actors.experiment.state import ExperimentState
-from control_plane.actors.messages.trial import (
-    COLLECTED_MAX,
-    CheckpointFilesDeleted,
-    PartialDeletionEnded,
-)
+from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointFilesDeleted
+from control_plane.actors.messages.trial_deletions import PartialDeletionEnded
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,

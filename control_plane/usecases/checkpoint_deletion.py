@@ -4,10 +4,8 @@ import time
 
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
-from control_plane.actors.messages.trial import (
-    CheckpointDeletionRequested,
-    PartialDeletionRequested,
-)
+from control_plane.actors.messages.trial import CheckpointDeletionRequested
+from control_plane.actors.messages.trial_deletions import PartialDeletionRequested
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,

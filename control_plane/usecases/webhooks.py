@@ -21,7 +21,7 @@ from control_plane.actors.event_routes import (
     encode_routes,
 )
 from control_plane.actors.job_row import POOLS, jobs_partition
-from control_plane.actors.messages.experiment import WebhooksChanged
+from control_plane.actors.messages.experiment_events import WebhooksChanged
 from control_plane.errors import Code, RequestError
 from control_plane.queries.webhook import load_webhook, load_webhook_row, owned_webhook
 from control_plane.rows import experiment_rows

@@ -347,7 +347,7 @@ class TrialProcess:
     def _train_on_to(self, stop: int) -> None:
         """Train until batch `stop`, or until an earlier failure of the code."""
         assert self.training is not None
-        failing = self._next_failure(stop)
+        failing = self.training.next_failure(self.spec["restarts"], self.steps, stop)
         stop = stop if failing is None else failing
         due_ms = self._since_ms + ceil((stop - self.steps) * self.training.learning_curve.batch_ms)
         self._call_later(
@@ -360,15 +360,6 @@ class TrialProcess:
         assert self.training is not None
         passed_ms = self.environment.clock.now_ms - self._since_ms
         return self.steps + int(passed_ms / self.training.learning_curve.batch_ms)
-
-    def _next_failure(self, stop: int) -> int | None:
-        """Return the batch before `stop` at which the code fails in this run. None for none."""
-        assert self.training is not None
-        fails = self.training.failing_batches
-        restarts: int = self.spec["restarts"]
-        if restarts < len(fails) and self.steps <= fails[restarts] < stop:
-            return fails[restarts]
-        return None
 
     def _reach_stop(self, stop: int, failing: bool) -> None:
         """Fail, or validate and save if due at batch `stop`, then continue.

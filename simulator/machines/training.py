@@ -63,6 +63,19 @@ class Training:
         is_epochs = directives.get("length_unit") == "epochs" and length != ENDLESS
         return length * self.epoch_batches if is_epochs else length
 
+    def next_failure(self, restarts: int, steps: int, stop: int) -> int | None:
+        """Return the batch from `steps` and before `stop` at which the code fails. None for none.
+
+        Args:
+            restarts: the number of restarts of the trial.
+            steps: the number of trained batches.
+            stop: the batch at which the run stops.
+        """
+        fails = self.failing_batches
+        if restarts < len(fails) and steps <= fails[restarts] < stop:
+            return fails[restarts]
+        return None
+
     def next_stop(self, steps: int, length: int) -> int:
         """Return the next batch after `steps` with a validation or checkpoint, at most `length`."""
         return next_stop(steps, length, self.validation_period, self.checkpoint_period)

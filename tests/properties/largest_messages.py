@@ -17,10 +17,21 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages import trial_gang_checks as to_checks
+from control_plane.actors.messages.experiment_events import (
+    BestValidationDue,
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
+    WebhooksChanged,
+)
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_deletions import (
+    PartialDeletionEnded,
+    PartialDeletionRequested,
+)
 from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.pool_moves import PoolPreferences
@@ -239,15 +250,11 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.CheckpointFilesDeleted: Largest(
         TRIAL, lambda: to_trial.CheckpointFilesDeleted(CHECKPOINTS)
     ),
-    to_trial.PartialDeletionRequested: Largest(
+    PartialDeletionRequested: Largest(
         TRIAL,
-        lambda: to_trial.PartialDeletionRequested(
-            CHECKPOINTS[0], PATTERNS, (), 1, 1, CHECKPOINTS[1]
-        ),
+        lambda: PartialDeletionRequested(CHECKPOINTS[0], PATTERNS, (), 1, 1, CHECKPOINTS[1]),
     ),
-    to_trial.PartialDeletionEnded: Largest(
-        TRIAL, lambda: to_trial.PartialDeletionEnded(CHECKPOINTS[0], PATTERNS)
-    ),
+    PartialDeletionEnded: Largest(TRIAL, lambda: PartialDeletionEnded(CHECKPOINTS[0], PATTERNS)),
     to_trial.TrialDeleted: Largest(TRIAL, to_trial.TrialDeleted),
     DataExpired: Largest(TRIAL, lambda: DataExpired(logs=True, metrics=True)),
     to_trial.WorkAssigned: Largest(TRIAL, lambda: to_trial.WorkAssigned(200, False)),
@@ -361,16 +368,16 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.DurationEnded: Largest(CROWD, lambda: to_experiment.DurationEnded(0)),
     ExpiryDue: Largest(CROWD, ExpiryDue),
     ExpiryRequested: Largest(_ENDED, lambda: ExpiryRequested(records.DataRetention(0, 0))),
-    to_experiment.DeadlineNear: Largest(CROWD, lambda: to_experiment.DeadlineNear(0)),
-    to_experiment.BestValidationDue: Largest(CROWD, to_experiment.BestValidationDue),
+    DeadlineNear: Largest(CROWD, lambda: DeadlineNear(0)),
+    BestValidationDue: Largest(CROWD, BestValidationDue),
     TrialUsedLittle: Largest(CROWD, lambda: TrialUsedLittle(1, REASON, True)),
-    to_experiment.TrialAlerted: Largest(
-        CROWD, lambda: to_experiment.TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
+    TrialAlerted: Largest(
+        CROWD, lambda: TrialAlerted(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
     ),
-    to_experiment.WebhooksChanged: Largest(CROWD, to_experiment.WebhooksChanged),
-    to_experiment.TrialLogMatched: Largest(
+    WebhooksChanged: Largest(CROWD, WebhooksChanged),
+    TrialLogMatched: Largest(
         CROWD,
-        lambda: to_experiment.TrialLogMatched(
+        lambda: TrialLogMatched(
             1,
             text(PATTERN_CHARACTERS_MAX),
             text(LOG_LINE_CHARACTERS_MAX),
@@ -478,7 +485,7 @@ COMMANDS = frozenset(
     {
         to_trial.TrialKillRequested,
         to_trial.CheckpointDeletionRequested,
-        to_trial.PartialDeletionRequested,
+        PartialDeletionRequested,
         to_experiment.ExperimentSubmitted,
         to_experiment.ActivateRequested,
         to_experiment.PauseRequested,

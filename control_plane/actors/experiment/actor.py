@@ -38,13 +38,11 @@ from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
-    BestValidationDue,
     CancelRequested,
     ClusterRestored,
     CollectionEnded,
     ContinueRequested,
     CostCheckDue,
-    DeadlineNear,
     DeleteRequested,
     DeletionContinued,
     DurationEnded,
@@ -59,10 +57,8 @@ from control_plane.actors.messages.experiment import (
     PoolChanged,
     SearchContinued,
     SettingsChanged,
-    TrialAlerted,
     TrialEnded,
     TrialLengthReached,
-    TrialLogMatched,
     TrialMetered,
     TrialMetricsDiscarded,
     TrialPlaced,
@@ -71,6 +67,12 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
     UnarchiveRequested,
     WaitEnded,
+)
+from control_plane.actors.messages.experiment_events import (
+    BestValidationDue,
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested

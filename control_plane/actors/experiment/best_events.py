@@ -9,7 +9,8 @@ from dataclasses import replace
 from control_plane.actors.event_routes import EventCondition, EventType, read_routes
 from control_plane.actors.experiment.events import experiment_title, raise_experiment_event
 from control_plane.actors.experiment.state import BestAnnouncement, ExperimentState
-from control_plane.actors.messages.experiment import BestValidationDue, TrialValidationReported
+from control_plane.actors.messages.experiment import TrialValidationReported
+from control_plane.actors.messages.experiment_events import BestValidationDue
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
 

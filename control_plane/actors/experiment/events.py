@@ -22,12 +22,11 @@ from control_plane.actors.event_routes import (
 from control_plane.actors.events import TEXT_CHARACTERS_MAX, Event, raise_event
 from control_plane.actors.experiment.state import ExperimentState, definition_of, settings_of
 from control_plane.actors.experiment.trial_summaries import TrialSummary, summary_of
-from control_plane.actors.messages.experiment import (
+from control_plane.actors.messages.experiment import TrialEnded, TrialValidationReported
+from control_plane.actors.messages.experiment_events import (
     DeadlineNear,
     TrialAlerted,
-    TrialEnded,
     TrialLogMatched,
-    TrialValidationReported,
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_use import TrialUsedLittle

@@ -15,6 +15,13 @@ from dataclasses import dataclass, field
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.event_routes import WebhookChoice
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.messages.experiment_events import (
+    BestValidationDue,
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
+    WebhooksChanged,
+)
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.pool_moves import PoolPreferences
@@ -417,54 +424,12 @@ class DurationEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineNear:
-    """Timer: nine tenths of the time until the experiment's deadline are over."""
-
-    run_generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class BestValidationDue:
-    """Timer: webhooks may announce the waiting best validation."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrialAlerted:
-    """The training code of the trial raised an alert for users and webhooks."""
-
-    number: int
-    title: str
-    text: str
-    """More about the alert, or ""."""
-    level: str
-    """`debug`, `info`, `warn` or `error`."""
-
-
-@dataclass(frozen=True, slots=True)
-class WebhooksChanged:
-    """A webhook for metrics was created or changed, and may announce the experiment."""
-
-
-@dataclass(frozen=True, slots=True)
 class TrialSignaled:
     """A line of a trial's log matched a log policy with a signal."""
 
     number: int
     signal: str
     """The text of the signal."""
-    run_generation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrialLogMatched:
-    """A line of a trial's log matched a log policy, which webhooks may announce."""
-
-    trial_id: int
-    pattern: str
-    """The pattern of the policy."""
-    line: str
-    webhook: str = ""
-    """The name of the webhook that the policy calls. "": the webhooks with the pattern."""
     run_generation: int = 0
 
 

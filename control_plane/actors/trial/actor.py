@@ -14,7 +14,7 @@ other modules of this folder, a module for each concern.
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.experiment import TrialAlerted
+from control_plane.actors.messages.experiment_events import TrialAlerted
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
     AllocationExited,
@@ -33,8 +33,6 @@ from control_plane.actors.messages.trial import (
     EarlyExitReported,
     ExperimentStatusChanged,
     LengthReached,
-    PartialDeletionEnded,
-    PartialDeletionRequested,
     PreemptionRequested,
     ProgressReported,
     RestartDue,
@@ -50,6 +48,10 @@ from control_plane.actors.messages.trial import (
     WorkAssigned,
 )
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_deletions import (
+    PartialDeletionEnded,
+    PartialDeletionRequested,
+)
 from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported

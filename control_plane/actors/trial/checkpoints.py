@@ -19,9 +19,11 @@ from control_plane.actors.messages.trial import (
     CheckpointReported,
     CheckpointRequested,
     CheckpointUploaded,
+    ValidationReported,
+)
+from control_plane.actors.messages.trial_deletions import (
     PartialDeletionEnded,
     PartialDeletionRequested,
-    ValidationReported,
 )
 from control_plane.actors.pins import PINS, Pin, add_pin, decode_pin, encode_pin
 from control_plane.actors.records import CheckpointRef

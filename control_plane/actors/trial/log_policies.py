@@ -7,7 +7,8 @@ effect, because the agent reports all matches of a run before the run's exit.
 from dataclasses import replace
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.experiment import TrialLogMatched, TrialSignaled
+from control_plane.actors.messages.experiment import TrialSignaled
+from control_plane.actors.messages.experiment_events import TrialLogMatched
 from control_plane.actors.messages.pool import ExclusionRequested
 from control_plane.actors.messages.trial_logs import CANCEL_RETRIES, EXCLUDE_NODE, LogPolicyMatched
 from control_plane.actors.step import StepContext

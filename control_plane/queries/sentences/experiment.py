@@ -5,6 +5,13 @@ from collections.abc import Mapping
 
 from control_plane.actors.cost import render_dollars, to_micros
 from control_plane.actors.messages import experiment as to_experiment
+from control_plane.actors.messages.experiment_events import (
+    BestValidationDue,
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
+    WebhooksChanged,
+)
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.records import DataRetention, JobKind, Retention
@@ -206,18 +213,14 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{context.trial(m.number)} has slots, from which max_duration counts"
     ),
     to_experiment.DurationEnded: lambda _, context: "the time of max_duration is over",
-    to_experiment.DeadlineNear: lambda _, context: "the deadline is near",
-    to_experiment.BestValidationDue: lambda _, context: (
-        "webhooks may announce the newest best validation"
-    ),
-    to_experiment.TrialAlerted: lambda m, context: (
+    DeadlineNear: lambda _, context: "the deadline is near",
+    BestValidationDue: lambda _, context: "webhooks may announce the newest best validation",
+    TrialAlerted: lambda m, context: (
         f"{context.trial(m.number)} raised an alert ({m.level}): {last_line(m.title or m.text)}"
     ),
     TrialUsedLittle: lambda m, context: f"{context.trial(m.number)} uses too little: {m.text}",
-    to_experiment.WebhooksChanged: lambda _, context: (
-        "a webhook for metrics was created or changed"
-    ),
-    to_experiment.TrialLogMatched: lambda m, context: (
+    WebhooksChanged: lambda _, context: "a webhook for metrics was created or changed",
+    TrialLogMatched: lambda m, context: (
         f"the log of trial {m.trial_id} matched {last_line(m.pattern)}"
     ),
     ExpiryDue: lambda _, context: "the retention of logs or metrics may have ended",

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.trial_alerts import AlertReported
+from control_plane.actors.messages.trial_deletions import (
+    PartialDeletionEnded,
+    PartialDeletionRequested,
+)
 from control_plane.actors.messages.trial_expiry import DataExpired
 from control_plane.actors.messages.trial_gang_checks import GangCheckReported
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
@@ -178,10 +182,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.CheckpointFilesDeleted: lambda m, context: (
         f"files deleted of checkpoints {uuids_text(m.uuids)}"
     ),
-    to_trial.PartialDeletionRequested: lambda m, context: (
+    PartialDeletionRequested: lambda m, context: (
         f"files of checkpoint {m.uuid[:8]} marked for deletion: {', '.join(m.patterns):.200}"
     ),
-    to_trial.PartialDeletionEnded: lambda m, context: f"files deleted of checkpoint {m.uuid[:8]}",
+    PartialDeletionEnded: lambda m, context: f"files deleted of checkpoint {m.uuid[:8]}",
     to_trial.TrialDeleted: lambda _, context: f"{context.name} deleted",
     DataExpired: lambda m, context: f"the retention of {_expired_text(m)} has ended",
     to_trial.WorkAssigned: _work_sentence,

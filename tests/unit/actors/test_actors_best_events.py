@@ -6,13 +6,13 @@ from typing import Any
 from control_plane.actors.event_routes import ROUTES, EventType, Route, Trigger, encode_routes
 from control_plane.actors.experiment.best_events import BEST_INTERVAL_MS
 from control_plane.actors.messages.experiment import (
-    BestValidationDue,
     CancelRequested,
     DeleteRequested,
     TrialEnded,
     TrialMetricsDiscarded,
     TrialValidationReported,
 )
+from control_plane.actors.messages.experiment_events import BestValidationDue
 from control_plane.actors.records import Status
 from control_plane.actors.step import ObservedRow
 from tests.unit.actors.actor_harness import START_MS, ActorHarness

@@ -24,14 +24,16 @@ from control_plane.actors.experiment.best_events import BEST_INTERVAL_MS
 from control_plane.actors.experiment.events import ALERTS_MAX, EVENTS_OF_STEP_MAX, raise_log_event
 from control_plane.actors.messages.experiment import (
     CancelRequested,
-    DeadlineNear,
     ExperimentSubmitted,
     PauseRequested,
-    TrialAlerted,
     TrialEnded,
-    TrialLogMatched,
     TrialMetered,
     TrialValidationReported,
+)
+from control_plane.actors.messages.experiment_events import (
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_use import TrialUsedLittle

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages.experiment import TrialEnded, TrialLogMatched, TrialSignaled
+from control_plane.actors.messages.experiment import TrialEnded, TrialSignaled
+from control_plane.actors.messages.experiment_events import TrialLogMatched
 from control_plane.actors.messages.pool import SlotsRequested
 from control_plane.actors.messages.trial import (
     AllocationExited,

@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.collection_rows import COLLECTIONS
-from control_plane.actors.messages.trial import PartialDeletionRequested
+from control_plane.actors.messages.trial_deletions import PartialDeletionRequested
 from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS, CheckpointRecord
 from control_plane.checkpoint_gc.collector import pending_requests

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.actors.messages.experiment import PauseRequested, WebhooksChanged
+from control_plane.actors.messages.experiment import PauseRequested
+from control_plane.actors.messages.experiment_events import WebhooksChanged
 from control_plane.actors.messages.pool import AgentLost, PoolConfigured, SlotsRequested
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.engine import due_rows, mailbox

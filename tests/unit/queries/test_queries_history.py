@@ -6,19 +6,21 @@ from typing import Any, get_args
 import pytest
 
 from control_plane.actors.messages.experiment import (
-    BestValidationDue,
     CollectionEnded,
     CostCheckDue,
-    DeadlineNear,
     DurationEnded,
     SettingsChanged,
-    TrialAlerted,
-    TrialLogMatched,
     TrialMetered,
     TrialPlaced,
     TrialSignaled,
     TrialValidationReported,
     WaitEnded,
+)
+from control_plane.actors.messages.experiment_events import (
+    BestValidationDue,
+    DeadlineNear,
+    TrialAlerted,
+    TrialLogMatched,
     WebhooksChanged,
 )
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
