@@ -1,6 +1,5 @@
 """Types of handlers' parameters, for values that FastAPI reads from the request."""
 
-import hashlib
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -8,10 +7,12 @@ from fastapi import Depends, Header, Path, Query, Request
 from control_plane.api.route_guards import Caller
 from control_plane.errors import invalid
 from control_plane.queries.pages import PageRequest
-from control_plane.rows.user_rows import IDEMPOTENCY_KEY
 from control_plane.services import Services
-from control_plane.state.table import Key
-from control_plane.usecases.idempotency import IdempotentRequest
+from control_plane.usecases.idempotency import (
+    IdempotentRequest,
+    idempotency_row_key,
+    request_digest,
+)
 
 PAGE_ITEMS_MAX = 500
 PAGE_ITEMS_DEFAULT = 100
@@ -37,16 +38,14 @@ async def _idempotent_request(
     caller: Caller,
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> IdempotentRequest:
-    body = await request.body()
-    content = f"{request.method} {request.url.path}\n".encode() + body
-    digest = hashlib.sha256(content).hexdigest()
+    digest = request_digest(request.method, request.url.path, await request.body())
     if idempotency_key is None:
         return IdempotentRequest(None, digest, caller.user)
     is_short = 0 < len(idempotency_key) <= IDEMPOTENCY_KEY_CHARACTERS_MAX
     if not is_short or not idempotency_key.isprintable():
         text = f"must be 1 to {IDEMPOTENCY_KEY_CHARACTERS_MAX} printable characters"
         raise invalid("Idempotency-Key", text)
-    key = Key(IDEMPOTENCY_KEY.partition_of(caller.user), IDEMPOTENCY_KEY.sort + idempotency_key)
+    key = idempotency_row_key(caller.user, idempotency_key)
     return IdempotentRequest(key, digest, caller.user)
 
 

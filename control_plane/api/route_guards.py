@@ -28,6 +28,11 @@ from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import Grant, InvalidSignature
 from control_plane.objects.store import InvalidKey, Method, ObjectKey
 from control_plane.services import Services
+from control_plane.usecases.idempotency import (
+    has_taken_effect,
+    idempotency_row_key,
+    request_digest,
+)
 
 API_PATH = "/api/v1"
 
@@ -220,16 +225,34 @@ def _owner_check(changes: Changes, action: Action) -> Callable[..., None]:
     """Return a dependency that refuses a caller who may not do `action` to the changed objects.
 
     The dependency raises RequestError forbidden for the first such object, and passes on errors of
-    `changes`. Admins pass without a search for the objects.
+    `changes`. Admins pass without a search for the objects. A repeated deletion passes if the
+    deletion has taken effect, so that the handler returns the stored answer.
     """
 
-    def check_owners(caller: Caller, find: Annotated[FindOwned, Depends(changes)]) -> None:
+    def check_owners(
+        request: Request, caller: Caller, find: Annotated[FindOwned, Depends(changes)]
+    ) -> None:
         # An admin may change everything, so that the search would be wasted.
-        if caller.role is not Role.ADMIN:
+        if caller.role is Role.ADMIN:
+            return
+        try:
             for owned in find():
                 check_may_change(caller, owned, action)
+        except RequestError as error:
+            if error.code is not Code.NOT_FOUND or not _is_repeated_deletion(request, caller):
+                raise
 
     return check_owners
+
+
+def _is_repeated_deletion(request: Request, caller: Principal) -> bool:
+    """Return whether a deletion with the request's idempotency key has taken effect."""
+    name = request.headers.get("idempotency-key")
+    if request.method != "DELETE" or not name:
+        return False
+    services: Services = request.app.state.services
+    key = idempotency_row_key(caller.user, name)
+    return has_taken_effect(services.table, key, request_digest(request.method, request.url.path))
 
 
 def _declare(handler: Handler, rule: AccessRule) -> Handler:

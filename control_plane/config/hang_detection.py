@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.section import Section
 
 THIRTY_MINUTES_MS = 1_800_000
+
+
+def _word(value: object) -> object:
+    """Return the word `off` for False, which YAML reads from `off`. Return other values."""
+    return "off" if value is False else value
 
 
 class HangDetection(Section):
@@ -18,7 +25,7 @@ class HangDetection(Section):
     prints anything. The silence must also be ten times as long as the usual time between two
     outputs of the run.
     """
-    action: Literal["notify", "restart", "off"] = "notify"
+    action: Annotated[Literal["notify", "restart", "off"], BeforeValidator(_word)] = "notify"
     """`notify` prints the stacks of all processes to the trial's log. `restart` also ends the run
     afterwards, which uses up a restart. `off` detects nothing.
     """

@@ -8,6 +8,7 @@ process ends before that, the next repetition builds the answer from the stored 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 from pydantic_core import to_json
@@ -15,9 +16,18 @@ from pydantic_core import to_json
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.actor_types import parse_json
 from control_plane.errors import Code, RequestError
-from control_plane.rows.user_rows import IDEMPOTENCY_PART
+from control_plane.rows.user_rows import IDEMPOTENCY_KEY, IDEMPOTENCY_PART
 from control_plane.services import Services
-from control_plane.state.table import Conflict, Expect, Key, Put, Row, Unavailable, Write
+from control_plane.state.table import (
+    Conflict,
+    Expect,
+    Key,
+    Put,
+    Row,
+    StateTable,
+    Unavailable,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +51,25 @@ Describe = Callable[[Any], object]
 
 The reply is the id of the changed object, or the values that the answer needs.
 """
+
+
+def idempotency_row_key(user: str, name: str) -> Key:
+    """Return the key of the row for a user's idempotency key with this name."""
+    return Key(IDEMPOTENCY_KEY.partition_of(user), IDEMPOTENCY_KEY.sort + name)
+
+
+def request_digest(method: str, path: str, body: bytes = b"") -> str:
+    """Return the digest of a request, which detects a key that is used for another request."""
+    return sha256(f"{method} {path}\n".encode() + body).hexdigest()
+
+
+def has_taken_effect(table: StateTable, key: Key, digest: str) -> bool:
+    """Return whether a request with this idempotency key and digest has taken effect.
+
+    Raises TableError.
+    """
+    row = table.get(key)
+    return row is not None and parse_json(row.body)["digest"] == digest
 
 
 @dataclass(frozen=True)

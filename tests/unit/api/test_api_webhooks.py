@@ -395,3 +395,15 @@ def test_mail_needs_a_mail_server_and_hides_recipients(cluster: Cluster) -> None
     assert wrong.code == "invalid"
     wrong = create(cluster, Role.ADMIN, name="b", url="mailto:ann@example.com")
     assert wrong.code == "invalid"
+
+
+def test_repeated_deletion_has_the_stored_answer(cluster: Cluster) -> None:
+    create(cluster)
+    first = ask(cluster, "DELETE", "/1", key="once")
+    assert first.status == 200
+    repeated = ask(cluster, "DELETE", "/1", key="once")
+    assert (repeated.status, repeated.json) == (200, first.json)
+    assert ask(cluster, "DELETE", "/1", key="another").status == 404
+    assert ask(cluster, "DELETE", "/1").status == 404
+    # The key of another deletion does not reach a webhook that is missing.
+    assert ask(cluster, "DELETE", "/2", key="once").status == 404

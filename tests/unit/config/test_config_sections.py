@@ -450,3 +450,9 @@ def test_whole_float_is_read_as_an_integer(era: dict[str, Any], path: str, value
 def test_fractions_and_texts_are_no_integers(value: Any) -> None:
     for path in ("max_restarts", "searcher.max_length"):
         assert path in find_messages(LENGTH, {path: value})
+
+
+def test_yamls_off_turns_the_detection_of_hangs_off() -> None:
+    config = check_changed(STEP, {"hang_detection.action": False})
+    assert config.hang_detection.action == "off"
+    assert find_messages(STEP, {"hang_detection.action": True})

@@ -60,8 +60,8 @@ DELIVERY_COLUMNS = (
 def parse_trigger(text: str) -> dict[str, Any]:
     """Return the trigger of a text `TYPE` or `TYPE:VALUES`, in the form of the API.
 
-    The values are states for state changes and alarms, levels for CUSTOM, `METRIC<VALUE` or
-    `METRIC>VALUE` for METRIC_THRESHOLD_EXCEEDED, and a regular expression for TASK_LOG.
+    The values are states for state changes and alarms, levels for CUSTOM, `METRIC<VALUE`,
+    `METRIC>VALUE` or both for METRIC_THRESHOLD_EXCEEDED, and a regular expression for TASK_LOG.
 
     Raises:
         ArgumentTypeError: the type has no values, or the values have another form.
@@ -79,15 +79,16 @@ def parse_trigger(text: str) -> dict[str, Any]:
         return {**trigger, "levels": [item.lower() for item in items]}
     if kind == "TASK_LOG":
         return {**trigger, "pattern": values}
-    found = _THRESHOLD.fullmatch(values.strip()) if kind == "METRIC_THRESHOLD_EXCEEDED" else None
-    if found is None:
-        raise ArgumentTypeError(f"{text!r} has no form like CUSTOM:warn,error or loss<0.1")
-    try:
-        value = float(found["value"])
-    except ValueError:
-        raise ArgumentTypeError(f"{found['value']!r} is no number") from None
-    limit = "above" if found["sign"] == ">" else "below"
-    return {**trigger, "metric": found["metric"].strip(), limit: value}
+    for limit in items:
+        found = _THRESHOLD.fullmatch(limit) if kind == "METRIC_THRESHOLD_EXCEEDED" else None
+        metric = "" if found is None else found["metric"].strip()
+        if found is None or metric != trigger.setdefault("metric", metric):
+            raise ArgumentTypeError(f"{text!r} has no form like CUSTOM:warn,error or loss<0.1")
+        try:
+            trigger["above" if found["sign"] == ">" else "below"] = float(found["value"])
+        except ValueError:
+            raise ArgumentTypeError(f"{found['value']!r} is no number") from None
+    return trigger
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:

@@ -42,6 +42,10 @@ from tests.unit.webhooks.receiver import HERE, run_receiver
             "METRIC_THRESHOLD_EXCEEDED:val acc>1e-3",
             {"type": "METRIC_THRESHOLD_EXCEEDED", "metric": "val acc", "above": 0.001},
         ),
+        (
+            "METRIC_THRESHOLD_EXCEEDED:loss>2,loss<0.5",
+            {"type": "METRIC_THRESHOLD_EXCEEDED", "metric": "loss", "above": 2, "below": 0.5},
+        ),
     ],
 )
 def test_trigger_is_parsed(text: str, trigger: dict[str, Any]) -> None:
@@ -49,7 +53,13 @@ def test_trigger_is_parsed(text: str, trigger: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["BEST_VALIDATION:x", "METRIC_THRESHOLD_EXCEEDED:loss", "METRIC_THRESHOLD_EXCEEDED:a<b"]
+    "text",
+    [
+        "BEST_VALIDATION:x",
+        "METRIC_THRESHOLD_EXCEEDED:loss",
+        "METRIC_THRESHOLD_EXCEEDED:a<b",
+        "METRIC_THRESHOLD_EXCEEDED:loss<1,accuracy>2",
+    ],
 )
 def test_wrong_values_of_a_trigger_are_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
