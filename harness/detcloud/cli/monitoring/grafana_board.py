@@ -194,6 +194,18 @@ PANELS: tuple[Panel, ...] = (
         (Query(_sum("detcloud_measured_gpus", "pool"), "{{pool}}", _GPUS),),
     ),
     Panel(
+        "Trials with low use of their slots",
+        "timeseries",
+        (
+            Query(
+                _sum("detcloud_low_use_trials", "pool"),
+                "{{pool}}",
+                "a pool without running trials has no series",
+            ),
+        ),
+        is_stacked=True,
+    ),
+    Panel(
         "Time since the last pass of the provisioner",
         "timeseries",
         (Query(f"detcloud_provisioner_pass_age_seconds{{{_POOL}}}", "{{pool}}", _INSTANCES),),
