@@ -40,6 +40,7 @@ AGENT_NAME = text_form(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
     "at most 63 letters, digits and ._-, of which the first is a letter or a digit",
 )
+INSTALLATION = text_form(r"^[0-9a-f]{0,32}$", "at most 32 hexadecimal digits in lower case")
 
 _COUNT_MAX = 2**53
 
@@ -85,7 +86,7 @@ class Enrolment(AgentBody):
     label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
     runtime: ShortText = ""
-    installation: Annotated[str, Field(pattern=r"^[0-9a-f]{0,32}$")] = ""
+    installation: Annotated[str, Field(pattern=INSTALLATION)] = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import (
     Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationInfo,
     field_validator,
 )
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.described_texts import Description, ExperimentName, Labels
 from control_plane.config.durations import PositiveDuration
+from control_plane.config.entrypoint import Entrypoint
 from control_plane.config.environment import Environment
-from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
+from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, search_rules
 from control_plane.config.hang_detection import HangDetection
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
@@ -30,7 +27,7 @@ from control_plane.config.low_use import LowUse
 from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.schedule import Schedule
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
-from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
+from control_plane.config.section import REVEAL, CarriedMap, Section
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Debugger, Optimizations, Profiling, Reproducibility
 from control_plane.field_types import (
@@ -41,15 +38,12 @@ from control_plane.field_types import (
     Steps,
     to_integer,
 )
-from control_plane.findings import Loc, value_text
+from control_plane.findings import Loc
 from control_plane.searchers.registry import searcher_spec
 from control_plane.searchers.search import SearchPlan
-from detcloud.shared.launcher_names import LAUNCHERS, unknown_launcher
 from detcloud.shared.masking import mask_all_urls
 
 JSON_VERSION: Final = 1
-
-_CLASS_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,36 +58,6 @@ class JobSettings:
     max_slots: int | None
     """The most slots of all trials together. None: no limit."""
     slots_per_trial: int
-
-
-def _parse_entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, ...]:
-    commands = scope_of(info).rules.entrypoint_commands
-    if isinstance(value, str) and value.strip():
-        if not commands and not _CLASS_PATH.match(value):
-            hint = "a command line needs the length era: max_length instead of max_steps"
-            refuse(f"must be module:Class, not {value_text(value)}", hint)
-        _check_launcher(value)
-        return value
-    words = value if isinstance(value, list | tuple) and commands else ()
-    if not words or not words[0] or not all(isinstance(word, str) for word in words):
-        kinds = "a string or a list of strings" if commands else "module:Class"
-        refuse(f"must be {kinds}, and not empty, not {value_text(value)}")
-    _check_launcher(tuple(words))
-    return tuple(words)
-
-
-def _check_launcher(entrypoint: str | tuple[str, ...]) -> None:
-    name = unknown_launcher(entrypoint)
-    if name is not None:
-        hint = f"there are: {', '.join(LAUNCHERS)}"
-        refuse(f"names the launcher detcloud.launch.{name}, which does not exist", hint)
-
-
-Entrypoint = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(_parse_entrypoint),
-    PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
-]
 
 
 class ExperimentConfig(Section):

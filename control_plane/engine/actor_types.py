@@ -130,8 +130,9 @@ class ActorType:
         }
 
     def encode_state(self, state: object) -> bytes:
-        """Encode a state as JSON, fields with default values included."""
-        return self._state_adapter.serializer.to_json(state, by_alias=True)
+        """Encode a state as JSON, without fields that have default values."""
+        serializer = self._state_adapter.serializer
+        return serializer.to_json(state, exclude_defaults=True, by_alias=True)
 
     def decode_state(self, body: bytes) -> Any:
         """Decode a state from JSON. Unknown fields are ignored; missing fields get their defaults.

@@ -19,6 +19,7 @@ from control_plane.actors.records import (
     JobKind,
     Retention,
     SnapshotSettings,
+    TrialSettings,
 )
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import (
@@ -166,9 +167,7 @@ def check_submission(
         config, pools[0].name, services.now_ms(), kind, placement.limits, placement.snapshots
     )
     settings = with_trace(settings, submission.traceparent, services)
-    if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
-        text = f"has passed: {config.resources.deadline} is not after the submission"
-        raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
+    _check_deadline(config, settings)
     if submission.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
@@ -213,6 +212,13 @@ def check_submission(
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
     return CheckedSubmission(placement.config, message, (*placement.warnings, *warnings))
+
+
+def _check_deadline(config: ExperimentConfig, settings: TrialSettings) -> None:
+    """Raise RequestError invalid for a deadline that has passed."""
+    if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
+        text = f"has passed: {config.resources.deadline} is not after the submission"
+        raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
 
 
 def config_retention(config: ExperimentConfig) -> Retention:

@@ -27,17 +27,14 @@ from control_plane.actors.messages.experiment_events import (
 from control_plane.actors.messages.experiment_expiry import ExpiryDue, ExpiryRequested
 from control_plane.actors.messages.experiment_use import TrialUsedLittle
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
-from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_deletions import (
     PartialDeletionEnded,
     PartialDeletionRequested,
 )
 from control_plane.actors.messages.trial_expiry import DataExpired
-from control_plane.actors.messages.trial_use import LowUseReported, UseReported
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.actors.trial.log_policies import EXCLUDED_MAX
-from control_plane.actors.use import Use
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import (
     ALERT_CHARACTERS_MAX,
@@ -45,14 +42,13 @@ from control_plane.agents.reports import (
     LOG_LINE_CHARACTERS_MAX,
     METADATA_BYTES_MAX,
     NOTICE_CHARACTERS_MAX,
-    TEXT_MAX,
 )
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
 from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.engine.engine import Engine
 from control_plane.scheduling.sizes import AGENTS_MAX
 from control_plane.searchers.era_rules import LENGTH_ERA
-from control_plane.searchers.method import ExitReason, SuggestedPoints, SuggestionFailed
+from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.methods.custom import CustomPlan
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.posted_operations import (
@@ -70,7 +66,7 @@ from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
 from tests.properties.largest_quiet_hours import largest_quiet_hours
-from tests.properties.largest_run_reports import RUN_REPORTS, text
+from tests.properties.largest_run_reports import REASON, RUN_REPORTS, USE, text
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
     single_plan,
@@ -102,7 +98,6 @@ CHECKPOINTS = tuple(f"{n:08x}-0000-4000-8000-000000000001" for n in range(to_tri
 PATTERNS = (text(PATTERN_LENGTH_MAX),) * PATTERNS_MAX
 UUID_LAST = CHECKPOINTS[-1]
 HPARAMS: Mapping[str, object] = {"x": text(HPARAMS_BYTES)}
-REASON = text(TEXT_MAX)
 
 
 class MailboxTable(TableDecorator):
@@ -226,8 +221,6 @@ _REF = CheckpointRef(CHECKPOINTS[0], 2, 5, f"1/2/1/{CHECKPOINTS[0]}", "0" * 64)
 _RELEASED = to_pool.SlotsReleased(TRIAL_ID, 1, "t" * 40, AGENTS, 1)
 _ENDED = f"experiment#{ENDED}"
 
-_USE = Use(*[1 << 53] * 4)
-
 TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.TrialCreated: Largest(
         "trial#9000", lambda: replace(trial_created(hparams=dict(HPARAMS)), trial_id=9000)
@@ -269,14 +262,6 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.ContainerStateReported: Largest(
         TRIAL, lambda: to_trial.ContainerStateReported(1, "R" * 32, 28, AGENTS_MAX)
     ),
-    to_trial.ValidationReported: Largest(
-        TRIAL,
-        lambda: to_trial.ValidationReported(
-            1, 5, None, missing_metric_reason=REASON, nodes=AGENTS_MAX
-        ),
-    ),
-    to_trial.ProgressReported: Largest(TRIAL, lambda: to_trial.ProgressReported(1, 1 / 3)),
-    to_trial.LengthReached: Largest(TRIAL, lambda: to_trial.LengthReached(1, 100, None, REASON)),
     to_trial.CheckpointUploaded: Largest(TRIAL, lambda: checkpoint_uploaded("e" * 8 + "-0" * 14)),
     to_trial.CheckpointReported: Largest(TRIAL, lambda: checkpoint_reported("f" * 8 + "-0" * 14)),
     to_trial.CheckpointDamageReported: Largest(
@@ -288,15 +273,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.CheckpointVerified: Largest(
         TRIAL, lambda: to_trial.CheckpointVerified(CHECKPOINTS[0])
     ),
-    AlertReported: Largest(
-        TRIAL, lambda: AlertReported(1, text(ALERT_CHARACTERS_MAX), REASON, "error")
-    ),
-    to_trial.EarlyExitReported: Largest(
-        TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
-    ),
     **{kind: Largest(TRIAL, make) for kind, make in RUN_REPORTS.items()},
-    UseReported: Largest(TRIAL, lambda: UseReported(1, _USE, 100)),
-    LowUseReported: Largest(TRIAL, lambda: LowUseReported(1, True, 99.99, 1 << 53, 100)),
     to_trial.AllocationExited: Largest(
         TRIAL,
         lambda: to_trial.AllocationExited(
@@ -360,7 +337,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
         CROWD, lambda: to_experiment.TrialEnded(1, Status.ERROR, "INVALID_HP", REASON)
     ),
     to_experiment.TrialMetered: Largest(
-        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True, _USE)
+        CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True, USE)
     ),
     to_experiment.NoticeEnded: Largest(CROWD, lambda: to_experiment.NoticeEnded(1, 1, "finished")),
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),

@@ -269,7 +269,7 @@ class ExperimentState:
     """The number of alerts that webhooks announce or have announced."""
     data_expiry: DataExpiry | None = field(default=None, metadata=keep_stored_name("expiry"))
     """The deletion of expired logs and metrics (expiry.py). None: none was planned yet."""
-    best_announcement: BestAnnouncement = field(default_factory=BestAnnouncement)
+    best_announcement: BestAnnouncement = BestAnnouncement()
     """The best validation that webhooks announced last, and whether a newer one waits."""
 
     @property

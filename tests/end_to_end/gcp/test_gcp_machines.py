@@ -55,6 +55,8 @@ NEEDED_ELSEWHERE = {
     # Without the right to list, Google reports a missing object as forbidden.
     ("api", "storage.objects.list", "objects"),
     ("storage", "storage.objects.list", "checkpoints"),
+    # Expired metrics that are thinned.
+    ("checkpoint_gc", "storage.objects.get", "objects"),
     # Experiments with long logs, and checkpoints without a row.
     ("checkpoint_gc", "storage.objects.delete", "objects"),
     ("checkpoint_gc", "storage.objects.get", "checkpoints"),

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from control_plane.actors import era_rules as rules
 from control_plane.actors.experiment.listing import Figures, decode_listing
 from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
@@ -46,10 +48,24 @@ def older_settings(body: bytes) -> bytes:
     return json.dumps(fields).encode()
 
 
+def with_defaults(state: object) -> bytes:
+    """Return the JSON of a state as older releases wrote it, with all defaults."""
+    return TypeAdapter[object](type(state)).dump_json(state, by_alias=True)
+
+
+def test_state_is_stored_without_defaults() -> None:
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created())
+    body = TRIAL.encode_state(actor.state)
+    assert len(body) < len(with_defaults(actor.state)) / 2
+    assert TRIAL.decode_state(body) == TRIAL.decode_state(with_defaults(actor.state))
+    assert "life" not in json.loads(body)
+
+
 def test_experiment_of_an_older_release_is_decoded() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(2)))
-    body = EXPERIMENT.encode_state(actor.state)
+    body = with_defaults(actor.state)
     loaded = EXPERIMENT.decode_state(without_fields(body, "life", "archived", "generation"))
     assert isinstance(loaded, ExperimentState)
     assert loaded == actor.state
@@ -87,7 +103,7 @@ def test_settings_equal_the_definition_until_changed() -> None:
 def test_trial_of_an_older_release_is_decoded() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created())
-    body = older_settings(TRIAL.encode_state(actor.state))
+    body = older_settings(with_defaults(actor.state))
     loaded = TRIAL.decode_state(without_fields(body, "life", "killed", "deleted"))
     assert isinstance(loaded, TrialState)
     assert loaded == actor.state

@@ -53,6 +53,8 @@ def test_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "ends_ms": None,
         "signal": "",
         "ended_ms": None,
+        "logs_deleted_ms": None,
+        "metrics_deleted_ms": None,
         "message": "",
         "labels": [],
         "metadata": {},

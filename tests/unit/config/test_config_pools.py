@@ -10,6 +10,7 @@ import pytest
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.config import reference
 from control_plane.config.cluster.__main__ import main
+from control_plane.config.cluster_sections import CLUSTER_INTRODUCTION
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
 from control_plane.config.pool_warnings import (
@@ -31,7 +32,7 @@ from control_plane.scheduling.model import SchedulerRules
 from provisioner.settings import parse_provider_settings
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "cluster-configuration.md"
-EXAMPLE = reference.CLUSTER_INTRODUCTION.partition("```yaml\n")[2].partition("```")[0]
+EXAMPLE = CLUSTER_INTRODUCTION.partition("```yaml\n")[2].partition("```")[0]
 
 
 def problems(text: str) -> list[str]:

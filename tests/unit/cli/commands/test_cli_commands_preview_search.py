@@ -14,6 +14,7 @@ import pytest
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import CommandResult, Detcloud
+from tests.unit.cli.terminals import read_terminal
 
 HALVING = "{name: async_halving, metric: loss, divisor: 3, num_rungs: 3, max_trials: 9"
 
@@ -166,7 +167,7 @@ def test_a_long_preview_shows_progress(tmp_path: Path) -> None:
         timeout=PROCESS_SECONDS_MAX,
     )
     os.close(stderr)
-    drawn = os.read(terminal, 1 << 16).decode()
+    drawn = read_terminal(terminal)
     os.close(terminal)
     # The search takes 4,000 answers; after 1,000 answers, 500 trials have ended.
     assert "previewing [#####---------------] 500 trials of 2000 trials" in drawn

@@ -15,6 +15,7 @@ from detcloud.client.records import MetricReport
 from tests.conftest import require
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
+from tests.unit.cli.terminals import read_terminal
 from tests.unit.client.fake_cluster import FakeCluster
 
 RANDOM = """\
@@ -196,7 +197,7 @@ def test_a_long_simulation_shows_progress(search: str) -> None:
         timeout=PROCESS_SECONDS_MAX,
     )
     os.close(stderr)
-    drawn = os.read(terminal, 1 << 16).decode()
+    drawn = read_terminal(terminal)
     os.close(terminal)
     assert "simulating [########------------] 100 trials of 250 trials" in drawn
     assert drawn.endswith("\r\x1b[K")
