@@ -130,9 +130,14 @@ class ActorType:
         }
 
     def encode_state(self, state: object) -> bytes:
-        """Encode a state as JSON, without fields that have default values."""
-        serializer = self._state_adapter.serializer
-        return serializer.to_json(state, exclude_defaults=True, by_alias=True)
+        """Encode a state as JSON, without fields of the state that have default values.
+
+        Values of fields keep their own defaults: some values are told apart by a field with a
+        default, such as the kind of a search method.
+        """
+        defaults = self.field_defaults.items()
+        left_out = {name for name, default in defaults if getattr(state, name) == default}
+        return self._state_adapter.serializer.to_json(state, exclude=left_out, by_alias=True)
 
     def decode_state(self, body: bytes) -> Any:
         """Decode a state from JSON. Unknown fields are ignored; missing fields get their defaults.

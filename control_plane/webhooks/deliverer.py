@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from control_plane.actors.events import EventRow, Pending, decode_event, encode_event
+from control_plane.clock_skew import is_from_future
 from control_plane.rows import webhook_rows
 from control_plane.state.table import Conflict, Delete, Put, Row, StateTable, TableError, Write
-from control_plane.webhooks.backoff import next_attempt_ms
+from control_plane.webhooks.backoff import LAST_DELAY_MS, next_attempt_ms
 from control_plane.webhooks.formats.message import Announcement, NotAnnounced
 from control_plane.webhooks.formats.registry import FORMATS
 from control_plane.webhooks.records import (
@@ -160,6 +161,9 @@ class Deliverer:
                 count, wait_ms = self._deliver_page(partition, webhook_id, call)
                 if not count or wait_ms is not None:
                     return wait_ms
+        except TableError as error:
+            # The events are due again, and the tick finds them.
+            log.warning("the events of %s cannot be delivered now: %s", partition, error)
         except Exception:
             log.exception("the events of %s were not delivered to %s", partition, webhook_id)
         return None
@@ -204,7 +208,7 @@ class Deliverer:
         now_ms = self._clock()
         if _is_claimed(pending, now_ms):
             return max(1, pending.claimed_ms + CLAIM_MS - now_ms)
-        if pending.next_ms > now_ms:
+        if _must_wait(pending, now_ms):
             return pending.next_ms - now_ms
         attempt = self._claim(row, event, webhook, now_ms)
         if attempt is None:
@@ -224,7 +228,7 @@ class Deliverer:
         """
         for _ in range(CONFLICTS_MAX):
             pending = event.pending.get(webhook.id)
-            if pending is None or _is_claimed(pending, now_ms) or pending.next_ms > now_ms:
+            if pending is None or _is_claimed(pending, now_ms) or _must_wait(pending, now_ms):
                 return None
             claimed = _with_pending(event, webhook.id, pending._replace(claimed_ms=now_ms))
             put = _replacement(row, claimed, now_ms + CLAIM_MS)
@@ -388,9 +392,19 @@ def is_event_partition(partition: str) -> bool:
 def _is_claimed(pending: Pending, now_ms: int) -> bool:
     """Return whether a process began an attempt less than CLAIM_MS ago.
 
-    A time in the future, from a clock that was ahead, does not count.
+    A time far in the future, from a clock that was ahead, does not count.
     """
-    return pending.claimed_ms > 0 and 0 <= now_ms - pending.claimed_ms < CLAIM_MS
+    if not pending.claimed_ms or is_from_future(pending.claimed_ms, now_ms):
+        return False
+    return now_ms - pending.claimed_ms < CLAIM_MS
+
+
+def _must_wait(pending: Pending, now_ms: int) -> bool:
+    """Return whether the time of the next attempt has not come.
+
+    A time later than any delay, from a clock that was ahead, does not count.
+    """
+    return pending.next_ms > now_ms and not is_from_future(pending.next_ms, now_ms, LAST_DELAY_MS)
 
 
 def _with_pending(event: EventRow, webhook: int, pending: Pending | None) -> EventRow:

@@ -87,6 +87,10 @@ class FaultRates:
     """Machines with a network that fails the checks of gangs for a while."""
     low_uses: float = 0.0
     """Nodes of runs whose slots compute too little from the start. Some of them recover."""
+    failed_deliveries: float = 0.0
+    """Requests of webhooks that get no answer. Some of them arrive. A run without this fault has no
+    webhook.
+    """
 
 
 RATES_MAX = FaultRates(
@@ -124,6 +128,7 @@ RATES_MAX = FaultRates(
     hangs=0.3,
     bad_networks_hourly=2.0,
     low_uses=0.3,
+    failed_deliveries=0.5,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

@@ -17,6 +17,7 @@ from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
 from simulator.faults.fault_state import FaultState
 from simulator.faults.faulty_table import FaultyTable
+from simulator.hosts.receiver import SimulatedReceiver
 from simulator.hosts.suggestions import sample_point
 
 CLOCK_SKEW_MS_MAX = 3_000
@@ -57,6 +58,8 @@ class HostEnvironment:
     """
     is_api_down: Callable[[], bool] = lambda: False
     """Returns whether the API answers no agent."""
+    receiver: SimulatedReceiver | None = None
+    """The receiver of webhooks. None for a cluster without webhooks."""
 
 
 class HostAdapters(Adapters):
@@ -91,6 +94,12 @@ class HostAdapters(Adapters):
     @cached_property
     def object_store(self) -> ObjectStore:
         return self._environment.open_objects()
+
+    @property
+    def receiver(self) -> SimulatedReceiver:
+        """The receiver of webhooks."""
+        assert self._environment.receiver is not None
+        return self._environment.receiver
 
     @property
     def build_spec(self) -> SpecBuilder:

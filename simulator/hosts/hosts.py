@@ -21,6 +21,7 @@ from control_plane.agents.sessions import LOGS, LogChunk
 from control_plane.agents.spec import spec_builder
 from control_plane.config.storage import CheckpointStorage
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
+from control_plane.webhooks.deliverer import Deliverer
 from lambdas.builder import Cluster
 from provisioner.pools import PoolsFailed
 from simulator.faults.table_faults import Crash
@@ -62,6 +63,12 @@ class Host(Cluster):
             log_chunk_write,
             lambda put: store_full_segment(adapters.object_store, put),
         )
+
+    @cached_property
+    def deliverer(self) -> Deliverer:
+        """The deliverer of events to the simulated receiver."""
+        adapters = self._host_adapters
+        return Deliverer(self.table, adapters.clock, adapters.receiver, CLUSTER)
 
     @contextmanager
     def clock_ahead(self, ms: int) -> Iterator[None]:

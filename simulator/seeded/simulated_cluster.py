@@ -31,6 +31,7 @@ from simulator.faults.fault_state import FaultState
 from simulator.hosts.adapters import HostEnvironment
 from simulator.hosts.hosts import Host, HostPool, NoResponse, simulated_spec_builder
 from simulator.hosts.network import Network
+from simulator.hosts.receiver import SimulatedReceiver
 from simulator.machines.agent import AgentEnvironment, SimulatedAgent
 from simulator.machines.checkpoints import CheckpointStore
 from simulator.machines.cloud import SimulatedCloud, cloud_rules
@@ -45,6 +46,7 @@ from simulator.seeded.pool_sampler import PoolSampler
 from simulator.seeded.sampled_limits import with_quiet_hours
 from simulator.seeded.searches import EPOCHS_SHARE, Searches
 from simulator.seeded.users import Users
+from simulator.seeded.webhooks import check_deliveries, create_webhook, has_waiting_events
 
 START_MS = 1_700_000_000_000
 TICK_MS = 60_000
@@ -106,7 +108,7 @@ class SimulatedCluster:
         self.faults = FaultState(Random(f"{seed}/weather"), rates, self._run_due_events)
         checkpoints = CheckpointStore(folder / "checkpoints")
         self.cloud = self._make_cloud(seed)
-        self.cloud.faults, self.cloud.lost_zones = self.faults, set()
+        self.receiver = SimulatedReceiver(self.faults)
         self.hosts = HostPool(self._host_environment(folder), self._handle_commit)
         self.network = Network(self.clock, self.faults, self.hosts)
         self.checker.on_leases = self._check_leases
@@ -185,10 +187,13 @@ class SimulatedCluster:
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
         self.invariants.check_end(self.users.experiments.values())
+        check_deliveries(self.checker, self.receiver)
 
     def _make_cloud(self, seed: int) -> SimulatedCloud:
         random = Random(f"{seed}/cloud")
-        return SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
+        cloud = SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
+        cloud.faults, cloud.lost_zones = self.faults, set()
+        return cloud
 
     def _host_environment(self, folder: Path) -> HostEnvironment:
         """Return the parts that all hosts share, and create the folders of the stores."""
@@ -206,6 +211,7 @@ class SimulatedCluster:
             cloud=self.cloud,
             build_spec=simulated_spec_builder(checkpoints),
             is_api_down=lambda: self.network.is_api_down(),
+            receiver=self.receiver,
         )
 
     def _sample_pool(self, number: int) -> PoolSettings:
@@ -215,6 +221,9 @@ class SimulatedCluster:
 
     def _start(self) -> None:
         """Configure the pools, add static machines, and schedule submissions, ticks and faults."""
+        if self.faults.rates.failed_deliveries:
+            create_webhook(CheckedTable(self.rows, self.checker), self.now_ms())
+            self.users.raises_events = True
         for name, settings in self.pools.items():
             self._configure_pool(name, settings)
             if not settings.provider:
@@ -301,7 +310,15 @@ class SimulatedCluster:
 
     def _redrive_mail(self, host: Host) -> None:
         """Run a pass over due mail and timers. Raises Unavailable."""
-        due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)
+        due_rows.process_due_rows(
+            host.engine, holds_timers=self._holds_timers, on_events=self._deliver_events
+        )
+
+    def _deliver_events(self, partitions: Sequence[str]) -> None:
+        """Schedule the delivery of the due events in the partitions."""
+        for partition in partitions:
+            delay_ms = self.faults.random.randint(*TRIGGER_MS)
+            self._run_later_once(partition, delay_ms, partial(_deliver_events, partition=partition))
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
         """Run a provisioner pass over a pool with a provider, and check the pool's maximum.
@@ -444,6 +461,8 @@ class SimulatedCluster:
         """
         if not self.faults_stopped or not self._have_all_ended() or self.checker.pending_mail():
             return False
+        if has_waiting_events(self.checker):
+            return False
         is_idle = not any(agent.processes for agent in self.machines.present_agents())
         return (
             is_idle
@@ -460,6 +479,10 @@ class SimulatedCluster:
         living = [machine.id for machine in self.cloud.live_machines()]
         left = f"mail {self.checker.pending_mail()[:5]}, runs {runs}, machines {living}"
         return f"{left}, {self.checker.actor_states('pool')}, {experiments[:2]}, {trials[:3]}"
+
+
+def _deliver_events(host: Host, partition: str) -> None:
+    host.deliverer.deliver((partition,))
 
 
 def _audit_pool(host: Host, pool: str) -> None:

@@ -60,6 +60,8 @@ class Users:
     """Returns the virtual time in epoch ms."""
     epochs_share: float = EPOCHS_SHARE
     """The share of searches whose lengths are in epochs."""
+    raises_events: bool = False
+    """Whether a webhook announces the experiments."""
     submissions: int = 0
     """The number of submissions, answered or not."""
     are_quiet: bool = False
@@ -127,7 +129,12 @@ class Users:
         name = f"{search.family}-{number}"
         job = replace(search.message.job, submitted_ms=now_ms, deadline_ms=settings.deadline_ms)
         message = replace(
-            search.message, settings=settings, name=name, job=job, has_growing_id_blocks=True
+            search.message,
+            settings=settings,
+            name=name,
+            job=job,
+            has_growing_id_blocks=True,
+            raises_events=self.raises_events,
         )
         self.searches.by_name[name] = search
         key = idempotency_key(f"submit-{number}")

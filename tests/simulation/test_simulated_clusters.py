@@ -91,6 +91,15 @@ def test_log_policies_exclude_agents_and_cancel_retries(tmp_path: Path) -> None:
     assert any(trial.retries_canceled for trial in trials)
 
 
+def test_events_arrive_in_order_in_spite_of_failed_deliveries(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, failed_deliveries=0.4, crashes=0.02, duplicates=0.1)
+    cluster = SimulatedCluster(4, rates, ClusterSize(experiments=2, pools=1), tmp_path)
+    cluster.run()
+    # `run` compares the arrived events with the events that the experiments have raised.
+    assert cluster.faults.counts["failed_deliveries"] > 0
+    assert sum(map(len, cluster.receiver.received.values())) > 5
+
+
 @pytest.mark.nightly
 def test_gang_on_a_bad_network_moves_without_a_restart(tmp_path: Path) -> None:
     rates = replace(NO_FAULTS, bad_networks_hourly=8.0)

@@ -57,7 +57,7 @@ def test_state_is_stored_without_defaults() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created())
     body = TRIAL.encode_state(actor.state)
-    assert len(body) < len(with_defaults(actor.state)) / 2
+    assert len(body) < len(with_defaults(actor.state)) / 1.5
     assert TRIAL.decode_state(body) == TRIAL.decode_state(with_defaults(actor.state))
     assert "life" not in json.loads(body)
 

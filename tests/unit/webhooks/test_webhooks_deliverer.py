@@ -13,7 +13,12 @@ from control_plane.actors.event_routes import EventCondition, EventType, Route
 from control_plane.actors.events import Event, decode_event, event_row, events_partition
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Expect, Put, StateTable, Write
-from control_plane.webhooks.backoff import GIVEN_UP_MS, LAST_DELAY_MS, next_attempt_ms
+from control_plane.webhooks.backoff import (
+    FAILURES_MIN,
+    GIVEN_UP_MS,
+    LAST_DELAY_MS,
+    next_attempt_ms,
+)
 from control_plane.webhooks.deliverer import CLAIM_MS, LANES_MAX, Deliverer
 from control_plane.webhooks.event_writes import event_put
 from control_plane.webhooks.records import (
@@ -183,6 +188,12 @@ def test_delays_grow_to_half_an_hour() -> None:
     assert delays == [10, 30, 60, 120, 300, 600, 1800, 1800]
     assert next_attempt_ms(9, 0, GIVEN_UP_MS - LAST_DELAY_MS) == GIVEN_UP_MS
     assert next_attempt_ms(9, 0, GIVEN_UP_MS - LAST_DELAY_MS + 1) is None
+
+
+def test_host_with_a_clock_ahead_does_not_give_an_event_up() -> None:
+    late = GIVEN_UP_MS + 1
+    assert next_attempt_ms(1, 0, late) is not None
+    assert next_attempt_ms(FAILURES_MIN, 0, late) is None
 
 
 def test_receiver_that_is_gone_ends_the_delivery() -> None:
@@ -404,14 +415,26 @@ def test_concurrent_change_by_another_webhook_keeps_both_results() -> None:
         assert [record.state for record in deliveries(table, webhook)] == ["delivered"]
 
 
-def test_claim_from_a_clock_that_was_ahead_is_ignored() -> None:
+@pytest.mark.parametrize(
+    ("wrong", "is_delivered"),
+    [
+        ({"claimed_ms": NOW_MS + 3_600_000}, True),
+        ({"next_ms": NOW_MS + 24 * 3_600_000}, True),
+        # The clocks of two correct hosts differ by some seconds.
+        ({"claimed_ms": NOW_MS + 3_000}, False),
+        ({"next_ms": NOW_MS + LAST_DELAY_MS}, False),
+    ],
+)
+def test_times_from_a_clock_far_ahead_are_ignored(
+    wrong: dict[str, int], is_delivered: bool
+) -> None:
     table, clock, sender = MemoryTable(), Clock(), ScriptedSender(DELIVERED)
     store_webhook(table, 1)
     raise_test_event(table, 1)
     (row,) = table.query(PARTITION, " ", "\x7f").rows
     event = decode_event(row.body)
-    ahead = event.pending[1]._replace(claimed_ms=NOW_MS + 3_600_000)
+    ahead = event.pending[1]._replace(**wrong)
     table.commit((Delete(row.key, row.revision),))
     table.commit((event_put(replace(event, pending={1: ahead}), NOW_MS),))
-    assert Deliverer(table, clock, sender, "c").deliver([PARTITION]) is None
-    assert len(sender.requests) == 1
+    Deliverer(table, clock, sender, "c").deliver([PARTITION])
+    assert len(sender.requests) == is_delivered
