@@ -108,6 +108,7 @@ class SimulatedCluster:
         self.faults = FaultState(Random(f"{seed}/weather"), rates, self._run_due_events)
         checkpoints = CheckpointStore(folder / "checkpoints")
         self.cloud = self._make_cloud(seed)
+        self.cloud.faults, self.cloud.lost_zones = self.faults, set()
         self.receiver = SimulatedReceiver(self.faults)
         self.hosts = HostPool(self._host_environment(folder), self._handle_commit)
         self.network = Network(self.clock, self.faults, self.hosts)
@@ -155,9 +156,8 @@ class SimulatedCluster:
         self.is_tick_dead = False
         self.faults_stopped = False
         self.has_ended = False
-        self.steps = 0
+        self.steps = self._ticks = 0
         self._pending_triggers: set[str] = set()
-        self._ticks = 0
         self._holds_timers: Callable[[str], bool] = lambda address: False
 
     def now_ms(self) -> int:
@@ -191,9 +191,7 @@ class SimulatedCluster:
 
     def _make_cloud(self, seed: int) -> SimulatedCloud:
         random = Random(f"{seed}/cloud")
-        cloud = SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
-        cloud.faults, cloud.lost_zones = self.faults, set()
-        return cloud
+        return SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
 
     def _host_environment(self, folder: Path) -> HostEnvironment:
         """Return the parts that all hosts share, and create the folders of the stores."""

@@ -181,7 +181,8 @@ def _report_environment(directory: TrialDirectory, code: Path) -> None:
     """Append the `environment` report: packages, devices, threads, host and the code's digest.
 
     `code` is the folder of the training code. Do nothing on workers, the ranks other than the
-    chief. Print an error to stderr instead of raising.
+    chief. Print an error to stderr instead of raising. Print nothing if the run has ended in the
+    meantime.
     """
     if directory.is_worker:
         return
@@ -194,4 +195,5 @@ def _report_environment(directory: TrialDirectory, code: Path) -> None:
             fields["debugger"] = debugger_place(directory.spec)
         directory.report.append("environment", **fields)
     except Exception as error:
-        print(f"[detcloud] the environment was not recorded: {error!r}", file=sys.stderr)
+        if not directory.report.is_closed:
+            print(f"[detcloud] the environment was not recorded: {error!r}", file=sys.stderr)

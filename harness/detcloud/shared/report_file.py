@@ -113,6 +113,11 @@ class ReportFile:
             report.seek(self._offset)
             return any(_is_exit(line) for line in report)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the file was closed."""
+        return self._descriptor < 0
+
     def close(self) -> None:
         """Close the file. A later append raises DetcloudError, and a second close OSError."""
         descriptor, self._descriptor = self._descriptor, -1
