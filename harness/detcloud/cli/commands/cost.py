@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from detcloud.cli.framework.argument_types import parse_day
+from detcloud.cli.commands.period_report import add_period_arguments, print_report
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.quantities import dollars_text
-from detcloud.cli.rendering.table import Column, Item, field_column
+from detcloud.cli.rendering.table import Column, field_column
 
 BY = ("experiment", "trial", "user", "pool", "day")
 TITLES = {"experiment": "Name", "trial": "Experiment"}
@@ -22,16 +21,7 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"
     )
-    parser.add_argument(
-        "--since",
-        type=parse_day,
-        metavar="DAY",
-        help="the first day (default: the first of this month)",
-    )
-    parser.add_argument(
-        "--until", type=parse_day, metavar="DAY", help="the last day (default: today)"
-    )
-    add_output_options(parser)
+    add_period_arguments(parser)
 
 
 def show_cost(arguments: Namespace) -> int:
@@ -47,11 +37,7 @@ def show_cost(arguments: Namespace) -> int:
             ends before its start or is longer than a year.
     """
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
-    if arguments.form in ("json", "yaml"):
-        print_value(report, arguments.form)
-        return 0
-    items: list[Item] = [{**item} for item in report["items"]]
-    print_items(_columns(arguments.by), items, arguments)
+    print_report(_columns(arguments.by), report, arguments)
     if arguments.form == "text":
         total = report["total"]
         spent, idle = dollars_text(total["instance_cost"]), dollars_text(total["idle_cost"])
