@@ -118,8 +118,7 @@ class FilePlace:
 
     def replace_by(self, source: Path) -> None:
         """Rename the file `source`, which replaces the state."""
-        for suffix in _LOG_SUFFIXES:
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        self._delete_log()
         with source.open("rb") as file:
             os.fsync(file.fileno())
         source.replace(self._path)
@@ -127,13 +126,17 @@ class FilePlace:
     def retire(self, label: str) -> None:
         """Rename the closed file to `state-LABEL.db`."""
         # The log of a closed file is empty.
-        for suffix in _LOG_SUFFIXES:
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        self._delete_log()
         self._path.rename(self._path.with_name(f"state-{label}.db"))
 
     def delete(self) -> None:
         """Delete the file and the log."""
-        for suffix in ("", *_LOG_SUFFIXES):
+        self._path.unlink(missing_ok=True)
+        self._delete_log()
+
+    def _delete_log(self) -> None:
+        """Delete the log of the closed file."""
+        for suffix in _LOG_SUFFIXES:
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
 
 
@@ -157,7 +160,7 @@ class DatabasePlace:
     def exists(self) -> bool:
         """Return whether the table has a row."""
         with closing(self.open()) as table:
-            return next(iter(table.read_all()), None) is not None
+            return table.has_rows()
 
     def open(self) -> "PostgresTable":
         """Connect to the database, and create a missing table."""

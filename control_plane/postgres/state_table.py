@@ -35,7 +35,7 @@ from control_plane.state.table import (
     is_met,
     is_unconditional_check,
     page_of,
-    shard_of,
+    shard_of_row,
 )
 
 CONNECTIONS_MAX = 16
@@ -69,12 +69,14 @@ create index detcloud_rows_due on detcloud_rows(shard, due_ms) where due_ms is n
 """
 _FIELDS = "partition, sort, revision, body, due_ms, shard"
 # A lateral join reads the index once for each key, also without statistics of the table.
-_GET = f"""
-select {_FIELDS} from unnest(%s::bytea[], %s::bytea[]) as wanted(digest, name)
+_LOOK_UP = """
+from unnest(%s::bytea[], %s::bytea[]) as wanted(digest, name)
 cross join lateral (
-  select {_FIELDS} from detcloud_rows where partition_digest = digest and sort = name offset 0
+  select * from detcloud_rows where partition_digest = digest and sort = name offset 0
 ) as found
 """
+_GET = f"select {_FIELDS} {_LOOK_UP}"
+_READ_REVISIONS = f"select partition, sort, revision {_LOOK_UP}"
 _QUERY = f"""
 select {_FIELDS} from detcloud_rows where partition_digest = %s and sort >= %s and sort < %s
 order by sort
@@ -90,13 +92,6 @@ order by due_ms, partition, sort limit %s
 _LOCK = """
 select case when is_write then pg_advisory_xact_lock(name) else pg_advisory_xact_lock_shared(name)
 end from unnest(%s::bigint[], %s::boolean[]) as locks(name, is_write)
-"""
-_READ_REVISIONS = """
-select partition, sort, revision from unnest(%s::bytea[], %s::bytea[]) as wanted(digest, name)
-cross join lateral (
-  select partition, sort, revision from detcloud_rows
-  where partition_digest = digest and sort = name offset 0
-) as found
 """
 _PUT = """
 insert into detcloud_rows(partition_digest, sort, partition, revision, body, due_ms, shard)
@@ -219,6 +214,10 @@ class PostgresTable:
             _write(connection, effective)
 
         self._run(begin, finish)
+
+    def has_rows(self) -> bool:
+        """Return whether the table has any row. Raises Unavailable."""
+        return self._read("select exists (select from detcloud_rows)", ()) == [(True,)]
 
     def size_bytes(self) -> int:
         """Return the size of all rows and indexes on the disk."""
@@ -378,10 +377,7 @@ def _to_columns(puts: Sequence[Put | Row]) -> tuple[list[Any], ...]:
         [put.revision for put in puts],
         [put.body for put in puts],
         [put.due_ms for put in puts],
-        [
-            None if put.due_ms is None else shard_of(put.key.partition, expires=put.expires)
-            for put in puts
-        ],
+        [shard_of_row(put) for put in puts],
     )
 
 

@@ -30,7 +30,7 @@ from control_plane.state.table import (
     Write,
     check_limits,
     page_of,
-    shard_of,
+    shard_of_row,
 )
 
 BUSY_MS_MAX = 10_000
@@ -207,7 +207,7 @@ class SqliteTable:
 
     def _put(self, put: Put) -> None:
         """Execute a Put in the open transaction. Raises Conflict if the condition does not hold."""
-        shard = None if put.due_ms is None else shard_of(put.key.partition, expires=put.expires)
+        shard = shard_of_row(put)
         if put.expect is Expect.ABSENT or put.expect is Expect.ANYTHING:
             insert = "insert or ignore into rows values(?,?,?,?,?,?)"
             statement = insert if put.expect is Expect.ABSENT else _UPSERT
@@ -313,16 +313,7 @@ def read_table_file(path: Path) -> Iterator[Row]:
 def write_table_file(path: Path, rows: Iterable[Row]) -> None:
     """Create a table's file with the given rows. The file must not exist. Raises Unavailable."""
     with closing(SqliteTable(path)) as table, table._lock:
-        values = (
-            (
-                *row.key,
-                row.revision,
-                row.body,
-                row.due_ms,
-                None if row.due_ms is None else shard_of(row.key.partition, expires=row.expires),
-            )
-            for row in rows
-        )
+        values = ((*row.key, row.revision, row.body, row.due_ms, shard_of_row(row)) for row in rows)
         try:
             table._db.execute("begin immediate")
             table._db.executemany("insert into rows values(?,?,?,?,?,?)", values)

@@ -214,6 +214,13 @@ def shard_of(partition: str, *, expires: bool = False) -> int:
     return shards[crc32(partition.encode()) % SHARDS]
 
 
+def shard_of_row(row: Row | Put) -> int | None:
+    """Return the shard of the due index for a row. None for a row outside of the index."""
+    if row.due_ms is None:
+        return None
+    return shard_of(row.key.partition, expires=row.expires)
+
+
 def row_bytes(key: Key, body: bytes) -> int:
     """Return the size of a row in bytes for the limits: key, body, and 64 bytes for numbers."""
     return _utf8_bytes(key.partition) + _utf8_bytes(key.sort) + len(body) + 64

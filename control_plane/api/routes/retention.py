@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query, Response
 from pydantic import Field
 
-from control_plane.access.principals import USER_ROLES, Role
+from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.messages.experiment_expiry import ExpiryRequested
@@ -32,6 +32,7 @@ from control_plane.queries.retention import (
     list_trial_data,
 )
 from control_plane.services import Services
+from control_plane.usecases.idempotency import IdempotentRequest
 
 router = guarded_router("retention")
 
@@ -102,17 +103,7 @@ def change(
     being deleted.
     """
     message = _change_of(services, experiment_id, body)
-    answer = request.execute(
-        services,
-        lambda extra_writes: services.engine.execute_command(
-            addresses.experiment(experiment_id),
-            message,
-            by=caller.user,
-            extra_writes=extra_writes,
-        ),
-        lambda reply: describe_retention(services, experiment_id),
-    )
-    return answer_response(answer)
+    return _send_command(services, request, caller, experiment_id, message)
 
 
 @router.post("/experiments/{experiment_id}/retention/cleanup", response_model=ExperimentRetention)
@@ -131,6 +122,17 @@ def clean_up(
     `conflict` if the experiment has not ended, or is being deleted.
     """
     message = ExpiryRequested(data_retention(services.table))
+    return _send_command(services, request, caller, experiment_id, message)
+
+
+def _send_command(
+    services: Services,
+    request: IdempotentRequest,
+    caller: Principal,
+    experiment_id: int,
+    message: SettingsChanged | ExpiryRequested,
+) -> Response:
+    """Send a command to an experiment, and return the experiment's retention."""
     answer = request.execute(
         services,
         lambda extra_writes: services.engine.execute_command(

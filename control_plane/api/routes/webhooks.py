@@ -1,5 +1,6 @@
 """Routes of webhooks, which announce events to receivers outside the cluster."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from control_plane.queries.webhook import (
     load_webhook,
     webhook_answer,
 )
+from control_plane.services import Services
 from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.webhook_deliveries import retry_delivery, send_test
@@ -40,6 +42,7 @@ from control_plane.usecases.webhooks import (
     delete_webhook,
     watch_metrics,
 )
+from control_plane.webhooks.records import WebhookRecord
 from control_plane.webhooks.safe_addresses import URL_CHARACTERS_MAX
 
 TRIGGERS_MAX = 20
@@ -191,18 +194,7 @@ def create(
     changing webhooks.
     """
     wanted = WebhookRequest(body.name, body.url, body.format, _route(body), token=body.token or "")
-    now_ms = services.now_ms()
-
-    def effect(extra_writes: ExtraWrites) -> object:
-        record = create_webhook(
-            services.table,
-            wanted,
-            caller,
-            now_ms,
-            lambda record: extra_writes(record.id),
-            has_mail_service=services.has_mail_service,
-        )
-        return record.id
+    store = partial(create_webhook, services.table, wanted, caller, services.now_ms())
 
     def describe_new(reply: int) -> NewWebhook:
         record, _ = load_webhook(services.table, reply)
@@ -211,7 +203,9 @@ def create(
         answer = webhook_answer(record, caller).model_dump()
         return NewWebhook(**answer, secret=record.secret)
 
-    answer = request.execute(services, effect, describe_new, status=201, is_secret=True)
+    answer = request.execute(
+        services, _store_id(services, store), describe_new, status=201, is_secret=True
+    )
     return answer_response(answer)
 
 
@@ -232,18 +226,7 @@ def change(
     """
     wanted = _change_of(body)
     now_ms = services.now_ms()
-
-    def effect(extra_writes: ExtraWrites) -> object:
-        record = change_webhook(
-            services.table,
-            webhook_id,
-            wanted,
-            caller,
-            now_ms,
-            lambda record: extra_writes(record.id),
-            has_mail_service=services.has_mail_service,
-        )
-        return record.id
+    store = partial(change_webhook, services.table, webhook_id, wanted, caller, now_ms)
 
     def describe_changed(reply: int) -> Webhook:
         record, _ = load_webhook(services.table, reply)
@@ -251,7 +234,22 @@ def change(
         return webhook_answer(record, caller)
 
     # The URL may be a secret, which the key's row must not have.
+    effect = _store_id(services, store)
     return answer_response(request.execute(services, effect, describe_changed, is_secret=True))
+
+
+def _store_id(
+    services: Services, store: Callable[..., WebhookRecord]
+) -> Callable[[ExtraWrites], object]:
+    """Return an effect that stores a webhook by `store`, with the id as the reply."""
+
+    def effect(extra_writes: ExtraWrites) -> object:
+        record = store(
+            lambda record: extra_writes(record.id), has_mail_service=services.has_mail_service
+        )
+        return record.id
+
+    return effect
 
 
 @router.delete("/webhooks/{webhook_id}", response_model=Webhook)
