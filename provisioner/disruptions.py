@@ -61,13 +61,13 @@ def disrupt_instances(draft: DraftPlan) -> None:
 def _terminate_drained(draft: DraftPlan) -> None:
     """Terminate draining instances without work left, in the draft, without using up `tokens`.
 
-    These are instances with a connected agent that is idle and takes no work, and instances whose
-    agent never connected. The latter are also listed in `disconnected`. A draining instance whose
-    agent is not connected any more stays.
+    These are instances with a connected agent that is idle and closed to new work, and instances
+    whose agent never connected. The latter are also listed in `disconnected`. A draining instance
+    whose agent is not connected any more stays.
     """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
-        is_drained = agent is not None and agent.idle and not agent.takes_work
+        is_drained = agent is not None and agent.idle and agent.is_closed
         if row.connected_ms is None:
             draft.disconnected.append(row.id)
         if is_drained or row.connected_ms is None:

@@ -291,12 +291,14 @@ def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
     """Return the provisioner's view of an agent of the pool: work, free slots, availability.
 
     The agent is idle without allocations, zero-slot ones included. The agent takes work if it is
-    enabled and any slot is open; an agent without slots takes zero-slot work. `work` has the slots
-    on this agent only, also for an allocation on several agents.
+    enabled and any slot is open; an agent without slots takes zero-slot work. An agent that takes
+    no work because of faults or exclusions is not closed. `work` has the slots on this agent only,
+    also for an allocation on several agents.
     """
     takes_work = agent.availability.enabled and agent.can_take_work
     work = tuple(len(part.slots) for part in agent.parts.values())
-    return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count)
+    is_closed = agent.availability.is_closed_by_user
+    return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count, is_closed)
 
 
 @dataclass(frozen=True, slots=True)

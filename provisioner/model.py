@@ -130,6 +130,10 @@ class ConnectedAgent:
     """The number of slots of each allocation on the agent; 0 for a zero-slot allocation."""
     free_slots: int = 0
     """The number of slots that new work may use."""
+    is_closed: bool = False
+    """Whether the agent takes no new work until a user's command, such as a drain or a disabled
+    agent. An agent with a fault or an exclusion is not closed: it may take work again at any time.
+    """
 
     @property
     def used_slots(self) -> int:

@@ -190,7 +190,7 @@ class ReconcilePass:
             self.record.reasons += plan.reasons
             drained = self._drain_agents(snapshot)
             self._report_ended_agents(plan)
-            self._terminate_instances(cloud)
+            self._terminate_instances(cloud, snapshot)
             results = [self._launcher.attempt(cloud, intent) for intent in intents]
             # Another plan tries other offerings, and terminates agents that were drained idle.
             if not (drained or AttemptResult.FAILED in results):
@@ -246,8 +246,8 @@ class ReconcilePass:
 
         An instance leaves if its row is DRAINING or TERMINATING, or has an interruption notice.
         With a notice, the agent is drained in each plan, and gets the time of the notice. Without a
-        notice, an agent that already takes no work is skipped. The result is True if an agent
-        without work, which took new work before, was drained. Raises TableError.
+        notice, a closed agent is skipped. The result is True if an agent without work, which was
+        not closed before, was drained. Raises TableError.
         """
         drained = False
         for row in self._ledger.instances.values():
@@ -256,9 +256,9 @@ class ReconcilePass:
             # notice, preempted work would start on the machine again without a drain.
             leaves = row.state in _LEAVING or row.notice_ms is not None
             # A drained agent also gets the notice, which the machine may not have received.
-            if leaves and agent is not None and (agent.takes_work or row.notice_ms is not None):
+            if leaves and agent is not None and (not agent.is_closed or row.notice_ms is not None):
                 self._services.pools.drain_agent(row.id, row.notice_ms)
-                drained = drained or (agent.takes_work and agent.idle)
+                drained = drained or (agent.idle and not agent.is_closed)
         return drained
 
     def _report_ended_agents(self, plan: ScalePlan) -> None:
@@ -273,18 +273,21 @@ class ReconcilePass:
             if row.state is InstanceState.ENDED and is_gone:
                 self._services.pools.end_agent(self._ledger.fleet.pool, row.id)
 
-    def _terminate_instances(self, cloud: CloudProvider) -> None:
+    def _terminate_instances(self, cloud: CloudProvider, snapshot: PoolSnapshot) -> None:
         """Ask the cloud to end TERMINATING instances that the cloud does not list as ending.
 
-        An instance that the cloud does not list is included. Later calls in the pass skip the
-        instance, also after an error. The first cloud error is recorded, not raised, and ends the
-        requests of this call. The next pass makes the failed and the remaining requests.
+        An instance that the cloud does not list is included. Skip an instance with work: after a
+        failed request, a user may have enabled the drained agent. Skip also the instances that an
+        earlier call of the pass requested, even if that request failed. The first cloud error is
+        recorded, not raised, and ends the requests of this call. The next pass makes the failed and
+        the remaining requests.
         """
         ids = [
             row.id
             for row in self._ledger.instances.values()
             if row.state is InstanceState.TERMINATING
             and row.id not in self._termination_requested
+            and not (row.id in snapshot.agents and not snapshot.agents[row.id].idle)
             and (row.id not in self._listed or self._listed[row.id].status not in _ENDING)
         ]
         self._termination_requested.update(ids)

@@ -168,7 +168,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """A user's settings of an agent, by which slots accept new work."""
+    """Which slots of an agent accept new work, by users' settings, faults and exclusions."""
 
     enabled: bool = True
     """Whether the agent accepts new work. If False, none of its slots do."""
@@ -178,6 +178,18 @@ class Availability:
     """Ids of the slots that accept no work, even if the agent is enabled. Their allocations are
     asked to stop.
     """
+    reopens: bool = False
+    """Whether the disabled agent is enabled again without a user's command: at the end of a fault
+    of the machine, or of an exclusion.
+    """
+
+    @property
+    def is_closed_by_user(self) -> bool:
+        """Return whether the agent accepts no new work until a user's command enables the agent.
+
+        The provisioner's drains count as users' commands.
+        """
+        return not self.enabled and not self.reopens
 
     def is_slot_open(self, slot: int) -> bool:
         """Return whether the slot with this id accepts a new allocation. The id is not checked."""

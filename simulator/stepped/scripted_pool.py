@@ -100,7 +100,8 @@ class ScriptedPool:
 
     def _connected_agent(self, name: str) -> ConnectedAgent:
         work = self._work_slots(name)
-        return ConnectedAgent(not work, name not in self.draining, work, self._free_slots(name))
+        is_drained, free_slots = name in self.draining, self._free_slots(name)
+        return ConnectedAgent(not work, not is_drained, work, free_slots, is_drained)
 
     def _work_slots(self, name: str) -> tuple[int, ...]:
         return tuple(work.slots for work in self.work if work.agent == name)

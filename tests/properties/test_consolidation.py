@@ -103,7 +103,8 @@ class Fleet:
     def _observe(self, row: InstanceRow) -> ObservedInstance:
         work = tuple(self.work[row.id])
         takes_work = row.state is InstanceState.RUNNING
-        agent = ConnectedAgent(not work, takes_work, work, self._free_slots(row))
+        free_slots = self._free_slots(row)
+        agent = ConnectedAgent(not work, takes_work, work, free_slots, not takes_work)
         return ObservedInstance(InstanceStatus.RUNNING, agent)
 
 

@@ -166,7 +166,9 @@ def forget_spare(*given: object) -> SpareMarks:
 
 def see_no_work(agent: AgentSlots) -> ConnectedAgent:
     """Return the agent as idle, even if the agent runs work."""
-    return ConnectedAgent(True, agent.availability.enabled, (), agent.free_count)
+    availability, free_slots = agent.availability, agent.free_count
+    is_closed = availability.is_closed_by_user
+    return ConnectedAgent(True, availability.enabled, (), free_slots, is_closed)
 
 
 def _table_patch(made: Callable[[StateTable], StateTable]) -> Patch:

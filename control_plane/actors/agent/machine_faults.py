@@ -52,10 +52,11 @@ def restrict(
     """Return the availability without faulty slots.
 
     With a fault of the whole machine or an exclusion, the agent is disabled, and allocations may
-    finish. An allocation on a faulty slot is asked to stop. A user's setting is never loosened.
+    finish. The agent reopens, unless a user disabled it. An allocation on a faulty slot is asked to
+    stop. A user's setting is never loosened.
     """
     slots = {fault.slot for fault in faults if fault.slot is not None}
     restricted = replace(availability, disabled=tuple(sorted({*availability.disabled, *slots})))
     if availability.enabled and (exclusions or any(fault.slot is None for fault in faults)):
-        return replace(restricted, enabled=False, draining=True)
+        return replace(restricted, enabled=False, draining=True, reopens=True)
     return restricted

@@ -12,6 +12,7 @@ from control_plane.actors.experiment.state import BestAnnouncement, ExperimentSt
 from control_plane.actors.messages.experiment import TrialValidationReported
 from control_plane.actors.messages.experiment_events import BestValidationDue
 from control_plane.actors.step import StepContext
+from control_plane.clock_skew import is_from_future
 from control_plane.evolve import evolve
 
 BEST_INTERVAL_MS = 30_000
@@ -32,11 +33,10 @@ def raise_best_event(
     if not state.watches_metrics:
         return state
     best = state.best_announcement
-    due_ms = best.announced_ms + BEST_INTERVAL_MS
-    if not best.announced_ms or context.now_ms >= due_ms:
+    if _is_interval_over(best, context.now_ms):
         return _announce_best(state, message.units, context)
     if not best.waits:
-        context.set_timer(due_ms, BestValidationDue())
+        context.set_timer(best.announced_ms + BEST_INTERVAL_MS, BestValidationDue())
     return evolve(state, best_announcement=replace(best, waits=True, units=message.units))
 
 
@@ -45,7 +45,7 @@ def raise_due_best_event(state: ExperimentState, context: StepContext) -> Experi
 
     Return the state after the event. The timer of an earlier interval changes nothing.
     """
-    if context.now_ms < state.best_announcement.announced_ms + BEST_INTERVAL_MS:
+    if not _is_interval_over(state.best_announcement, context.now_ms):
         return state
     return _raise_waiting_event(state, context)
 
@@ -62,6 +62,17 @@ def raise_final_best_event(
     if before is not None and before.status is after.status:
         return after
     return _raise_waiting_event(after, context)
+
+
+def _is_interval_over(best: BestAnnouncement, now_ms: int) -> bool:
+    """Return whether the experiment may announce a best validation now.
+
+    This is true without an earlier announcement, and BEST_INTERVAL_MS after the last announcement.
+    A time that a host with a clock ahead wrote delays no announcement.
+    """
+    if not best.announced_ms or is_from_future(best.announced_ms, now_ms):
+        return True
+    return now_ms >= best.announced_ms + BEST_INTERVAL_MS
 
 
 def _raise_waiting_event(state: ExperimentState, context: StepContext) -> ExperimentState:

@@ -10,6 +10,7 @@ from control_plane.actors.experiment.status import change_status
 from control_plane.actors.messages.experiment import DurationEnded, TrialPlaced
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
+from control_plane.clock_skew import is_from_future
 from control_plane.evolve import evolve
 
 
@@ -18,9 +19,9 @@ def apply_duration_message(
 ) -> ExperimentState:
     """Start the time of the experiment, or cancel the experiment at the end of the time.
 
-    A TrialPlaced sets `ends_ms` and a DurationEnded timer, unless the time runs already. A message
-    of an earlier run generation changes nothing. Nor does any message to an experiment that is
-    stopping or has ended.
+    A TrialPlaced sets `ends_ms` and a DurationEnded timer, unless the time runs already. A
+    placement's time from a clock ahead is replaced by now. A message of an earlier run generation
+    changes nothing. Nor does any message to an experiment that is stopping or has ended.
     """
     is_over = state.status.is_stopping or state.status.is_final
     if is_over or message.run_generation != state.run_generation:
@@ -30,6 +31,8 @@ def apply_duration_message(
             duration_ms = definition_of(context).settings.experiment_duration_ms
             if duration_ms is None or state.ends_ms is not None:
                 return state
+            if is_from_future(placed_ms, context.now_ms):
+                placed_ms = context.now_ms
             ends_ms = placed_ms + duration_ms
             context.set_timer(ends_ms, DurationEnded(state.run_generation))
             return evolve(state, ends_ms=ends_ms)

@@ -266,7 +266,8 @@ def _encode_agent(slots: AgentSlots) -> list[object]:
     value: list[object] = [slots.epoch, slots.slots, parts]
     availability = slots.availability
     if availability != OPEN or slots.label:
-        value.append([availability.enabled, availability.draining, availability.disabled])
+        encoded = [availability.enabled, availability.draining, availability.disabled]
+        value.append([*encoded, True] if availability.reopens else encoded)
         value.append(slots.label)
     return value
 
@@ -295,8 +296,8 @@ def _decode_agent(value: object) -> AgentSlots:
     epoch, slots, parts, *more = value
     availability, label = OPEN, ""
     if more:
-        (enabled, draining, disabled, *_), label = more[:2]
-        availability = Availability(enabled, draining, tuple(disabled))
+        (enabled, draining, disabled, *newer), label = more[:2]
+        availability = Availability(enabled, draining, tuple(disabled), bool(newer and newer[0]))
         availability = OPEN if availability == OPEN else availability
     read = {name: _decode_part(part) for name, part in parts.items()}
     return AgentSlots(epoch, tuple(slots), read, availability, label)

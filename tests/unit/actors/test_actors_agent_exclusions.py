@@ -19,7 +19,7 @@ from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.test_actors_agent import ENROLLED, SLOTS, agent
 
 POOL = "pool#default"
-CLOSED = Availability(enabled=False, draining=True)
+CLOSED = Availability(enabled=False, draining=True, reopens=True)
 
 
 def excluded_agent(*, duration_ms: int = 1000) -> ActorHarness:

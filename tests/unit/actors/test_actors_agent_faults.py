@@ -34,7 +34,7 @@ def availability_change(availability: Availability, epoch: int = 1) -> list[obje
     ("report", "availability"),
     [
         (BROKEN, Availability(disabled=(1,))),
-        (FULL, Availability(enabled=False, draining=True)),
+        (FULL, Availability(enabled=False, draining=True, reopens=True)),
     ],
 )
 def test_fault_closes_its_place_and_its_end_opens_it(
@@ -93,4 +93,4 @@ def test_many_faults_close_the_machine() -> None:
     reported = [(slot, "x") for slot in range(FAULTS_MAX + 1)]
     [fault] = update_faults((), reported, 5)
     assert (fault.slot, fault.reason) == (None, "17 faults, at first: x")
-    assert restrict(OPEN, [fault]) == Availability(enabled=False, draining=True)
+    assert restrict(OPEN, [fault]) == Availability(enabled=False, draining=True, reopens=True)

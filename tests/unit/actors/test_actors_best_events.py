@@ -60,6 +60,16 @@ def test_newest_best_is_announced_at_the_end_of_the_interval() -> None:
     assert timers(actor)[-1] == START_MS + 2 * BEST_INTERVAL_MS
 
 
+def test_time_from_a_clock_ahead_delays_no_announcement() -> None:
+    actor = experiment(BEST)
+    actor.now_ms += 86_400_000
+    validate(actor, 0.9)
+    actor.now_ms = START_MS
+    validate(actor, 0.8)
+    assert best_metrics(actor) == [0.9, 0.8]
+    assert timers(actor) == []
+
+
 def test_best_after_the_interval_is_announced_at_once() -> None:
     actor = experiment(BEST)
     validate(actor, 0.9)

@@ -64,6 +64,12 @@ def test_time_counts_from_the_first_slots() -> None:
     assert timers(actor) == [(5_000 + HOUR_MS, 0)]
 
 
+def test_placement_by_a_clock_ahead_counts_from_now() -> None:
+    actor = experiment()
+    actor.deliver(TrialPlaced(0, 0, START_MS + 24 * HOUR_MS))
+    assert actor.state.ends_ms == START_MS + HOUR_MS
+
+
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_experiment_at_the_limit_is_canceled(is_paused: bool) -> None:
     actor = experiment()
@@ -90,6 +96,7 @@ def test_continued_experiment_has_the_whole_time_again() -> None:
     # A late timer and a late announcement of the first run generation.
     actor.deliver(DurationEnded(0), TrialPlaced(0, 0, 5_000))
     assert (actor.state.status, actor.state.ends_ms) == (Status.ACTIVE, None)
+    actor.now_ms = 2 * HOUR_MS
     actor.deliver(TrialPlaced(0, 1, 2 * HOUR_MS))
     assert timers(actor)[-1] == (3 * HOUR_MS, 1)
 

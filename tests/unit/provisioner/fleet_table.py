@@ -35,7 +35,8 @@ SPOT_B = Offering("small/b/spot", "small", "b", Market.SPOT, 4, 1.0)
 
 IDLE = ConnectedAgent(idle=True)
 BUSY = ConnectedAgent(idle=False, work=(4,))
-DRAINED = ConnectedAgent(idle=True, takes_work=False)
+DRAINED = ConnectedAgent(idle=True, takes_work=False, is_closed=True)
+DRAINING = ConnectedAgent(idle=False, takes_work=False, is_closed=True)
 
 
 def job_demand(*sizes: int, room: int | None = None) -> JobDemand:

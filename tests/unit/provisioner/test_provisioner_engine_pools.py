@@ -10,7 +10,12 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
-from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnrolled
+from control_plane.actors.messages.agent import (
+    AgentDisableRequested,
+    AgentEnrolled,
+    AgentExcluded,
+    FaultsReported,
+)
 from control_plane.actors.messages.pool import (
     PoolConfigured,
     PoolRemoved,
@@ -194,7 +199,7 @@ def test_snapshot_has_idle_busy_and_drained_agents() -> None:
     snapshot = cluster.pools.pool_snapshot("blue")
     assert snapshot.agents == {
         "a": ConnectedAgent(False, True, (3,), 1),
-        "b": ConnectedAgent(True, False),
+        "b": ConnectedAgent(True, False, is_closed=True),
     }
     assert snapshot.leases.keys() == {"a", "b"}
 
@@ -243,6 +248,22 @@ def test_disabled_slot_does_not_close_its_agent() -> None:
     cluster.enrol("a", 2)
     cluster.engine.execute_command(addresses.agent("a"), AgentDisableRequested(slot=0))
     assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(True, True, (), 1)}
+
+
+def test_faulty_and_excluded_agents_are_not_closed() -> None:
+    cluster = Cluster(provider=LOCAL)
+    for name in "ab":
+        cluster.enrol(name, 2)
+    faults = FaultsReported(1, ((None, "the disk is full"),))
+    cluster.engine.execute_command(addresses.agent("a"), faults)
+    excluded = AgentExcluded("the link is bad", NOW_MS + 1)
+    cluster.engine.post_message(addresses.agent("b"), excluded, sender="test")
+    assert cluster.pools.pool_snapshot("blue").agents == dict.fromkeys(
+        "ab", ConnectedAgent(True, takes_work=False)
+    )
+    # A drain closes an excluded agent.
+    cluster.pools.drain_agent("b")
+    assert cluster.pools.pool_snapshot("blue").agents["b"].is_closed
 
 
 def test_lists_only_pools_with_a_provider() -> None:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from control_plane.fleet.records import InstanceState, Market
-from provisioner.model import ConnectedAgent, Demand, InstanceStatus
+from provisioner.model import Demand, InstanceStatus
 from tests.unit.provisioner.fleet_table import (
     BIG,
     DRAINED,
+    DRAINING,
     IDLE,
     MINUTE_MS,
     NOW_MS,
@@ -149,7 +150,7 @@ class TestLaunches:
         row = instance(
             "a", state=InstanceState.DRAINING, reason="the cloud recommended replacing it"
         )
-        draining = [(row, running_with(ConnectedAgent(idle=False, takes_work=False)))]
+        draining = [(row, running_with(DRAINING))]
         assert launch_counts(scale_plan(draining, min_instances=1, max_instances=2)) == {
             SMALL.name: 1
         }

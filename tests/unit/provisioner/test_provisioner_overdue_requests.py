@@ -88,7 +88,7 @@ def test_no_instance_drains_if_an_instance_is_large_enough(agent: ConnectedAgent
 
 def test_no_instance_drains_if_draining_would_not_suffice() -> None:
     # An instance disabled by an operator stays, but 16 slots would need all four places.
-    disabled = ConnectedAgent(idle=True, takes_work=False)
+    disabled = ConnectedAgent(idle=True, takes_work=False, is_closed=True)
     fleet = [*tiny_fleet("abc"), (instance("d"), running_with(disabled))]
     demand = Demand((job_demand(16), job_demand(1)), overdue=(OverdueSize(16),))
     assert state_changes(scale_plan(fleet, demand=demand, **POOL)) == {}
@@ -162,7 +162,7 @@ class _Pool:
                 self.passes[row.id] = 3
             busy = left > 0 or not is_draining
             work = (row.offering.slots,) if busy else ()
-            agent = ConnectedAgent(not busy, not is_draining, work)
+            agent = ConnectedAgent(not busy, not is_draining, work, is_closed=is_draining)
             fleet.append((row, running_with(agent)))
         for launch in plan.launches:
             for _ in range(launch.count):

@@ -72,6 +72,28 @@ def test_pool_scales_from_zero_and_back() -> None:
     assert not simulation.cloud.live_machines()
 
 
+def test_agent_enabled_after_a_failed_termination_finishes_its_work() -> None:
+    simulation = _make_fleet(work=1)
+    simulation.run(10)
+    (row,) = read_instances(simulation.table, POOL)
+    simulation.pool.work.clear()
+
+    def refuse(ids: object) -> None:
+        raise ThrottlingError("too many requests")
+
+    simulation.watched.on_terminate = refuse
+    simulation.run_until(lambda: _states(simulation) == [InstanceState.TERMINATING], 120)
+    simulation.watched.on_terminate = lambda ids: None
+    simulation.pool.draining.discard(row.id)
+    simulation.pool.work = [Work(4, 30_000)]
+    simulation.pool.place_work()
+    simulation.run(20)
+    assert row.id in simulation.pool.draining
+    assert row.id in [machine.id for machine in simulation.cloud.live_machines()]
+    simulation.run_until(simulation.is_empty, 120)
+    assert not simulation.cloud.live_machines()
+
+
 def test_notice_drains_the_agent() -> None:
     simulation = _make_fleet(SPOT, work=1)
     simulation.run(20)

@@ -15,6 +15,7 @@ from tests.unit.provisioner.fleet_table import (
     BIG,
     BUSY,
     DRAINED,
+    DRAINING,
     IDLE,
     MINUTE_MS,
     NOW_MS,
@@ -92,9 +93,15 @@ class TestIdleInstances:
             "a": "TERMINATING"
         }
 
+    def test_closed_devices_do_not_end_a_draining_instance(self) -> None:
+        # The agent takes work again as soon as a device recovers.
+        draining = replace(idle_instance("a", 20), state=InstanceState.DRAINING, reason="idle")
+        faulty = ConnectedAgent(idle=True, takes_work=False)
+        assert state_changes(scale_plan([(draining, running_with(faulty))])) == {}
+
     def test_busy_draining_instance_is_not_terminated(self) -> None:
         draining = instance("a", state=InstanceState.DRAINING, reason="it was idle for 1200 s")
-        busy = ConnectedAgent(idle=False, takes_work=False, work=(4,))
+        busy = ConnectedAgent(False, takes_work=False, work=(4,), is_closed=True)
         assert state_changes(scale_plan([(draining, running_with(busy))])) == {}
 
     def test_instance_stays_before_the_idle_limit(self) -> None:
@@ -313,11 +320,11 @@ class TestMaximum:
         pairs = [
             (
                 instance("a", state=InstanceState.DRAINING),
-                running_with(ConnectedAgent(False, takes_work=False)),
+                running_with(DRAINING),
             ),
             (
                 instance("b", state=InstanceState.DRAINING),
-                running_with(ConnectedAgent(False, takes_work=False)),
+                running_with(DRAINING),
             ),
             (instance("c"), running_with()),
         ]
