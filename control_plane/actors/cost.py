@@ -39,8 +39,8 @@ class Usage:
     """The end of the allocation, in epoch ms."""
     micros: int
     """The cost in micro-dollars."""
-    slots: int = 0
-    """The number of slots. 0: not known."""
+    slots: float = 0
+    """The number of slots: below 1 for an allocation that shares a slot. 0: not known."""
     measured_ms: int = 0
     """The slot time in ms for which the use is known."""
     busy_ms: int = 0
@@ -53,7 +53,7 @@ class Usage:
     @property
     def slot_ms(self) -> int:
         """Return the time of the allocation multiplied by the number of slots, in ms."""
-        return self.slots * max(0, self.ended_ms - self.started_ms)
+        return round(self.slots * max(0, self.ended_ms - self.started_ms))
 
     @property
     def use(self) -> Use:
@@ -133,16 +133,23 @@ def decode_usage(body: bytes) -> Usage:
     return Usage(*json.loads(body.decode())[:_USAGE_VALUES])
 
 
-def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:
+def place_rates(
+    places: Iterable[Place], pool: str, sharers: int, context: StepContext
+) -> tuple[int, ...]:
     """Return the rate of each place in micro-dollars per hour. Read the row of each agent's
     instance.
 
     The rate is the slots' share of the price of the instance. A place on an agent without an
     instance row, such as one that was started by hand, has rate 0. If no place has an instance row,
     return an empty tuple.
+
+    Args:
+        sharers: the number of trials that may share a slot. Each pays this part of the slot.
     """
     rates = [_place_rate(place, pool, context) for place in places]
-    return () if all(rate is None for rate in rates) else tuple(rate or 0 for rate in rates)
+    if all(rate is None for rate in rates):
+        return ()
+    return tuple((rate or 0) // sharers for rate in rates)
 
 
 def _place_rate(place: Place, pool: str, context: StepContext) -> int | None:

@@ -15,7 +15,9 @@ POSITIONS_PER_MS = 1_000
 """Positions in the queue are in microseconds."""
 POOLS = pool_rows.POOL.partition
 """The partition with one row for each pool."""
-_OMITTED_DEFAULTS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
+_OMITTED_DEFAULTS = frozenset(
+    {"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible", "slot_sharers"}
+)
 """The fields that a stored job row leaves out if they have their defaults, as most jobs do."""
 
 
@@ -53,6 +55,8 @@ class JobRow:
     """
     preemptible: bool = True
     """Whether the scheduler may preempt the job's allocations for other jobs."""
+    slot_sharers: int = 1
+    """The most trials of the job that share a slot. 1: each trial has its own slots."""
 
     def queue_position(self) -> Decimal:
         """Return the job's position in the queue in us: `position`, or the time of submission.

@@ -154,6 +154,8 @@ class TrialSettings:
     """The action after low use of the slots: `notify`, `end` or `ignore` (trial/low_use.py). "": an
     experiment of an older release, whose usage rows lack the number of slots.
     """
+    slot_sharers: int = field(default=1, metadata=keep_stored_name("sharers"))
+    """The most trials of the experiment that share a slot. 1: each trial has its own slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,10 @@ class Use:
         """The mean share of memory in percent. None without measured time."""
         return _percent(self.memory_ms, self.measured_ms)
 
+    def share_among(self, sharers: int) -> "Use":
+        """Return the part of a slot's use that counts for each of `sharers` allocations."""
+        return Use(*(value // sharers for value in astuple(self)))
+
 
 NO_USE = Use()
 

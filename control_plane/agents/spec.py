@@ -71,6 +71,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             # The first step of a traced run ends a span.
             "replaces_run": trial.replacement is not None or _exports_spans(trial),
             **({"runs_once": True} if trial.settings.runs_once else {}),
+            **_share_fields(trial),
             **_limit_fields(trial, experiment.ends_ms),
             **_hang_fields(config, trial),
             **({} if trial.settings.runs_once else config.low_use.spec_fields()),
@@ -203,6 +204,12 @@ def _workload_fields(
         **{name: count for name, count in epochs.items() if count},
         "checkpoint_policy": config.checkpoint_policy,
     }
+
+
+def _share_fields(trial: TrialState) -> dict[str, Any]:
+    """Return the field `slot_sharers` of a trial that shares a slot, else no field."""
+    sharers = trial.settings.slot_sharers
+    return {"slot_sharers": sharers} if sharers > 1 else {}
 
 
 def _limit_fields(trial: TrialState, experiment_ends_ms: int | None) -> dict[str, Any]:

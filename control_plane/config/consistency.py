@@ -91,7 +91,7 @@ def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Findin
             yield Finding(loc, "is required", "the records in one batch over all slots")
         return
     least = _least_integer(config.hyperparameters[BATCH_SIZE])
-    slots = config.resources.slots_per_trial
+    slots = config.job.slots_per_trial
     if least is None:
         yield Finding(loc, "must be an integer of at least 1, or choose among such")
     elif scope.rules.global_batch_size_required and least < slots and not _is_native(config):

@@ -28,6 +28,7 @@ from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.schedule import Schedule
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section
+from control_plane.config.slot_shares import sharers_of, whole_slots
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Debugger, Optimizations, Profiling, Reproducibility
 from control_plane.field_types import (
@@ -58,6 +59,9 @@ class JobSettings:
     max_slots: int | None
     """The most slots of all trials together. None: no limit."""
     slots_per_trial: int
+    """The slots of a trial. 1 for a trial that shares a slot."""
+    slot_sharers: int
+    """The most trials that share a slot. 1: each trial has its own slots."""
 
 
 class ExperimentConfig(Section):
@@ -237,7 +241,8 @@ class ExperimentConfig(Section):
             resources.priority,
             resources.weight,
             resources.max_slots,
-            resources.slots_per_trial,
+            whole_slots(resources.slots_per_trial),
+            sharers_of(resources.slots_per_trial),
         )
 
     @property

@@ -134,6 +134,7 @@ TYPES: Final[Mapping[str, str]] = {
     "Whole": "integer",
     "Count": "integer >= 1",
     "CountOrZero": "integer >= 0",
+    "SlotsPerTrial": "integer >= 0, or number below 1",
     "Deadline": "duration or time with zone",
     "Cost": "number > 0",
     "ExperimentName": "string",

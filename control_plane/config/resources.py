@@ -21,6 +21,7 @@ from control_plane.config.durations import PositiveDuration
 from control_plane.config.eras import scope_of
 from control_plane.config.section import AbsolutePath, Section, refuse, refuse_at
 from control_plane.config.sizes import SizeBytes
+from control_plane.config.slot_shares import SlotsPerTrial, whole_slots
 from control_plane.field_types import CountOrZero, Text
 from control_plane.findings import value_text
 
@@ -110,8 +111,11 @@ DeviceField = Annotated[Device, BeforeValidator(_parse_device)]
 class Resources(Section):
     """The resources that the trials of an experiment may use."""
 
-    slots_per_trial: CountOrZero = 1
-    """The number of slots (devices) of each trial; 0 is allowed in the length era only."""
+    slots_per_trial: SlotsPerTrial = 1
+    """The number of slots (devices) of each trial; 0 is allowed in the length era only. With a
+    share below 1, such as `0.25`, trials of the experiment share a slot: at most four on a slot,
+    each with a quarter of the device's memory.
+    """
     max_slots: CountOrZero | None = None
     """The largest number of slots that all trials of the experiment hold together. Changed later
     with `experiment set max-slots`.
@@ -175,16 +179,16 @@ class Resources(Section):
 
     @field_validator("slots_per_trial")
     @classmethod
-    def _check_slots(cls, slots: int, info: ValidationInfo) -> int:
+    def _check_slots(cls, slots: float, info: ValidationInfo) -> float:
         least = scope_of(info).rules.slots_per_trial_min
-        if slots < least:
+        if whole_slots(slots) < least:
             refuse(f"must be at least {least}, not {slots}")
         return slots
 
     @field_validator("max_slots")
     @classmethod
     def _check_max_slots(cls, max_slots: int | None, info: ValidationInfo) -> int | None:
-        slots = info.data.get("slots_per_trial", 0)
+        slots = whole_slots(info.data.get("slots_per_trial", 0))
         if max_slots is not None and max_slots < slots:
             hint = "no trial could ever start"
             refuse(f"must be at least slots_per_trial ({slots}), not {max_slots}", hint)

@@ -39,6 +39,7 @@ def job_of(
         max_slots=resources.max_slots,
         label=resources.agent_label,
         single_agent=bool(resources.is_single_node),
+        slot_sharers=config.job.slot_sharers,
         preemptible=kind is JobKind.EXPERIMENT,
     )
 
@@ -84,6 +85,7 @@ def trial_settings(
     return TrialSettings(
         pool=pool,
         slots=config.job.slots_per_trial,
+        slot_sharers=config.job.slot_sharers,
         max_restarts=config.max_restarts,
         smaller_is_better=config.searcher.smaller_is_better,
         lengths=config.scale.lengths(config.unit),

@@ -20,8 +20,9 @@ PROCESS_RUNTIME = "process"
 class SlotView(Answer):
     """A slot of an agent.
 
-    `allocation` is the id of the allocation that holds the slot, or null. An `enabled` slot accepts
-    work only while its agent is enabled too.
+    `allocation` is the id of the allocation that holds the slot, or null. `allocations` has the ids
+    of all allocations on the slot, several on a shared slot. An `enabled` slot accepts work only
+    while its agent is enabled too.
     """
 
     id: int
@@ -29,6 +30,7 @@ class SlotView(Answer):
     uuid: str
     name: str
     allocation: str | None
+    allocations: list[str]
     enabled: bool
 
 
@@ -141,11 +143,10 @@ def process_devices_in_pool(services: Services, pool: str, label: str) -> set[st
 
 def _agent_answer(state: AgentState) -> Agent:
     """Return the answer for an agent. A slot shows the allocation that is to run there, if any."""
-    allocations = {
-        slot: f"{desired.trial_id}.{desired.epoch}"
-        for desired in state.desired
-        for slot in desired.slots
-    }
+    allocations: dict[int, list[str]] = {}
+    for desired in state.desired:
+        for slot in desired.slots:
+            allocations.setdefault(slot, []).append(f"{desired.trial_id}.{desired.epoch}")
     availability = state.availability
     slots = [
         SlotView(
@@ -153,7 +154,8 @@ def _agent_answer(state: AgentState) -> Agent:
             type=slot_type,
             uuid=uuid,
             name=name,
-            allocation=allocations.get(number),
+            allocation=next(iter(allocations.get(number, ())), None),
+            allocations=allocations.get(number, []),
             enabled=number not in availability.disabled,
         )
         for number, slot_type, uuid, name in state.slots

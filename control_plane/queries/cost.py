@@ -15,8 +15,8 @@ from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, usage_partition
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.pool.state import agents_of, parse_allocation
-from control_plane.actors.trial.metering import cost_so_far
-from control_plane.actors.use import sum_uses, use_values
+from control_plane.actors.trial.metering import cost_so_far, slots_of, use_of
+from control_plane.actors.use import use_values
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
 from control_plane.fleet.rows import read_fleets
@@ -231,8 +231,8 @@ def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
             allocation.placed_ms,
             now_ms,
             cost_so_far(allocation, now_ms),
-            sum(len(place.slots) for place in allocation.places),
-            *use_values(sum_uses(*allocation.uses)),
+            slots_of(head, allocation),
+            *use_values(use_of(head, allocation)),
         )
 
 

@@ -130,6 +130,10 @@ class Job:
     """The slots of allocations that were asked to stop."""
     excluding: int = 0
     """The number of pending requests that exclude agents."""
+    slot_sharers: int = 1
+    """The most trials of the job that share a slot. Pending requests and allocations are counted by
+    slots: trials that share a slot are one request and one allocation.
+    """
     waits_since_ms: int | None = None
     """Since when the job has waited without holding slots (epoch ms). None if it does not wait or
     the time is unknown.

@@ -10,6 +10,7 @@ from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
+from control_plane.config.slot_shares import whole_slots
 from control_plane.errors import invalid
 from control_plane.fleet.rows import read_instances
 from control_plane.queries import agent as agents
@@ -91,7 +92,7 @@ def choose_destination(
 def trial_needs(resources: Resources) -> TrialNeeds:
     """Return the needs of an experiment's trials, given the configured resources; check nothing."""
     is_single = bool(resources.is_single_node)
-    return TrialNeeds(resources.slots_per_trial, resources.agent_label, is_single)
+    return TrialNeeds(whole_slots(resources.slots_per_trial), resources.agent_label, is_single)
 
 
 def choose_destinations(

@@ -1,5 +1,6 @@
 """A checker of the state after every commit, on a copy of the table that the checker maintains."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from threading import RLock
 from typing import Any
@@ -276,8 +277,9 @@ class StateChecker:
     def _check_pool(self, address: str, state: PoolState) -> None:
         """Check a pool's slots and counts. Raises AssertionError.
 
-        Each slot belongs to at most one allocation, and each allocation is either queued or placed
-        once. The counts in the pool's head and in the jobs must be correct.
+        Each slot belongs to at most one allocation, or to allocations of one job that share slots.
+        Each allocation is either queued or placed once. The counts in the pool's head and in the
+        jobs must be correct.
         """
         context = StepContext(address, 0, self._reader(address))
         agents = agents_of(context).items()
@@ -286,12 +288,16 @@ class StateChecker:
         free = 0
         used: dict[int, int] = {}
         for name, agent in agents:
-            held = [slot for slots in agent.slots_by_allocation.values() for slot in slots]
-            assert len(set(held)) == len(held), f"{name} gives a slot away twice: {agent}"
+            held = Counter(slot for slots in agent.slots_by_allocation.values() for slot in slots)
+            for slot, count in held.items():
+                jobs = {part.group for part in agent.parts.values() if slot in part.slots}
+                most = max(job_queue_of(context).group(job).row.slot_sharers for job in jobs)
+                assert count <= most, f"{name} gives slot {slot} away too often: {agent}"
+                assert len(jobs) == 1, f"{name} gives slot {slot} to several jobs: {agent}"
             assert set(held) <= set(agent.slots), f"{name} gives away slots it lacks: {agent}"
             places += [name for name, part in agent.parts.items() if part.rank == 0]
-            for part in agent.parts.values():
-                used[part.group] = used.get(part.group, 0) + len(part.slots)
+            for group in {part.group for part in agent.parts.values()}:
+                used[group] = used.get(group, 0) + agent.job_slots(group).held
             free += len(agent.free_slots)
         assert len(set(places)) == len(places), f"an allocation has two places: {places}"
         assert 0 <= free == state.free, f"{free} slots are free, not {state.free}"

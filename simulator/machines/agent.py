@@ -187,10 +187,9 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
         self._wake(self._environment.faults.random.randint(5, 50))
 
     def used_slots(self) -> int:
-        """Return the number of slots that running processes use."""
-        return sum(
-            len(process.slots) for process in self.processes.values() if not process.has_ended
-        )
+        """Return the number of slots that running processes use. A shared slot counts once."""
+        running = (process for process in self.processes.values() if not process.has_ended)
+        return len({slot for process in running for slot in process.slots})
 
     def _wake_for_report(self, is_urgent: bool) -> None:
         """Schedule a call for a new report: at once if urgent, else within PATIENT_MS."""

@@ -63,9 +63,9 @@ class Invariants:
     def check_process_start(self, agent: SimulatedAgent, spec: Mapping[str, Any]) -> None:
         """Check a process that an agent is about to start, and record the agent for the node.
 
-        No other agent may run the same node, no process of this agent may use the same slots, and a
-        run with the trial's current epoch must start from the newest checkpoint. Raises
-        InvariantBroken.
+        No other agent may run the same node. Processes of this agent may use the same slots only if
+        their trials share slots, and then at most as many as may share. A run with the trial's
+        current epoch must start from the newest checkpoint. Raises InvariantBroken.
         """
         allocation, rank = spec["allocation_id"], spec["node_rank"]
         other = self.node_agents.setdefault((allocation, rank), agent)
@@ -73,9 +73,14 @@ class Invariants:
         if other is not agent and process is not None and not process.has_ended:
             raise InvariantBroken(f"{allocation} runs on {other.name} and {agent.name}")
         self.node_agents[allocation, rank] = agent
-        for process in agent.processes.values():
-            if not process.has_ended and set(process.slots) & set(spec["slots"]):
-                raise InvariantBroken(f"{agent.name} runs {allocation} on slots of {process}")
+        others = [
+            process
+            for process in agent.processes.values()
+            if not process.has_ended and set(process.slots) & set(spec["slots"])
+        ]
+        experiments = {spec["experiment_id"], *(one.spec["experiment_id"] for one in others)}
+        if len(others) >= spec.get("slot_sharers", 1) or len(experiments) > 1:
+            raise InvariantBroken(f"{agent.name} runs {allocation} on slots of {others}")
         state = self.checker.actor_state(addresses.trial(spec["trial_id"]))
         newest = state.checkpoint.steps_completed if state.checkpoint else 0
         if state.epoch == spec["epoch"] and spec["steps_completed"] != newest:

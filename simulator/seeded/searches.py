@@ -34,6 +34,10 @@ epoch.
 """
 HANG_RESTARTS_SHARE = 0.5
 """The share of searches with `hang_detection.action: restart`. The rest only notify."""
+SHARED_SLOTS_SHARE = 0.5
+"""The part of the searches with one slot for each trial whose trials share slots instead."""
+SHARE = 0.4
+"""The sampled share of a slot: two trials on each slot."""
 EPOCH_BATCHES = 10
 BATCH_SIZE = 64
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
@@ -134,7 +138,8 @@ def sample_search(
         nodes = random.randint(2, min(NODES_MAX, capacity.machines))
     slots = nodes * capacity.slots if nodes > 1 else random.randint(1, capacity.slots)
     in_epochs = hash_fraction(seed, "epochs") < epochs_share
-    config = _config(family, periods, slots, nodes > 1, in_epochs)
+    shares_slot = slots == 1 and hash_fraction(seed, "share") < SHARED_SLOTS_SHARE
+    config = _config(family, periods, SHARE if shares_slot else slots, nodes > 1, in_epochs)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     search = _search(family, config, seed, failures_max, batch_seconds)
     limited = with_trial_limits(search.message.settings, seed, batch_seconds)
@@ -283,7 +288,7 @@ def _failures(search: Search, trial_seed: int) -> int:
 def _config(
     family: str,
     periods: tuple[int, int],
-    slots: int,
+    slots: float,
     on_several_nodes: bool,
     in_epochs: bool = False,
 ) -> ExperimentConfig:
@@ -292,7 +297,7 @@ def _config(
     Args:
         family: a key of SEARCHES.
         periods: the batches between validations and between checkpoints; 0 for none.
-        slots: the slots of a trial.
+        slots: the slots of a trial, or the share of a slot.
         on_several_nodes: make the entrypoint a command, which may run on several machines.
         in_epochs: convert lengths and the validation period to epochs.
     """

@@ -34,6 +34,16 @@ class AllocationPart:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSlots:
+    """The number of slots that a job holds on an agent."""
+
+    held: int
+    """The number of held slots."""
+    leaving: int
+    """The number of held slots that all allocations were asked to release."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSlots:
     """The slots of an agent, and the allocations on the agent.
 
@@ -74,8 +84,8 @@ class AgentSlots:
 
     @property
     def held_count(self) -> int:
-        """Return the number of held slots."""
-        return sum([len(part.slots) for part in self.parts.values()])
+        """Return the number of held slots. A shared slot counts once."""
+        return len({slot for part in self.parts.values() for slot in part.slots})
 
     @property
     def free_count(self) -> int:
@@ -124,6 +134,25 @@ class AgentSlots:
         )
         return tuple(sorted(stopped))
 
+    def sharers(self, allocation: str) -> tuple[str, ...]:
+        """Return the names of all allocations on the slots of `allocation`.
+
+        Return only `allocation` if it has no slots. Raises KeyError for an unknown allocation.
+        """
+        slots = self.parts[allocation].slots
+        if not slots:
+            return (allocation,)
+        return tuple(name for name, part in self.parts.items() if part.slots == slots)
+
+    def job_slots(self, group: int) -> JobSlots:
+        """Return the slots on this agent that a job holds. A shared slot counts once."""
+        leaving: dict[int, bool] = {}
+        for part in self.parts.values():
+            if part.group == group:
+                for slot in part.slots:
+                    leaving[slot] = leaving.get(slot, True) and part.leaving
+        return JobSlots(len(leaving), sum(leaving.values()))
+
     def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
         """Return a copy with a part of the allocation on this agent, which replaces an earlier
         part.
@@ -144,6 +173,20 @@ class AgentSlots:
         """Return a copy without the allocation. An unknown allocation changes nothing."""
         parts = {name: part for name, part in self.parts.items() if name != allocation}
         return replace(self, parts=parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSlot:
+    """A held slot that several allocations of a job may share."""
+
+    agent: str
+    """The name of the agent."""
+    slot: int
+    """The id of the slot."""
+    sharers: int
+    """The number of allocations on the slot."""
+    takes_more: bool
+    """Whether the slot accepts work, and no allocation was asked to release the slot."""
 
 
 class Agents:
@@ -181,6 +224,11 @@ class Agents:
         for leaf in self._ordered.leaves():
             yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
 
+    def shared_slots(self, group: int) -> Iterator[SharedSlot]:
+        """Iterate over a job's slots with allocations of a single slot, by agent."""
+        for leaf in self._ordered.leaves():
+            yield from leaf.compute_once(_shared_slots, None).get(group, ())
+
     def find_agent(self, allocation: str) -> str:
         """Return the name of any agent on which the allocation has been placed.
 
@@ -216,8 +264,8 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
     assert isinstance(value, list | tuple)
     if len(value) == _PLAIN:
         _, slots, parts = value
-        held = [len(part[0]) for part in parts.values()]
-        used, aux_used = sum(held), held.count(0)
+        used = len({slot for part in parts.values() for slot in part[0]})
+        aux_used = sum([not part[0] for part in parts.values()])
         return AgentCapacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))
     agent = _decode_agent(value)
     if agent.availability.draining:
@@ -230,10 +278,13 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
 
 
 def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
-    """Return the running allocations of a leaf, by job. A gang belongs to the leaf of rank 0."""
+    """Return the running allocations of a leaf, by job. A gang belongs to the leaf of rank 0.
+
+    Allocations that share a slot are returned as one, with the name and number of the first start.
+    """
     by_group: dict[int, list[RunningAllocation]] = {}
     for agent, value in entries:
-        for allocation, part in _decode_agent(value).parts.items():
+        for allocation, part in _first_sharers(_decode_agent(value)):
             if part.rank:
                 continue
             places = part.places or (Placement(agent, len(part.slots)),)
@@ -242,6 +293,44 @@ def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAl
                 allocation, slots, part.group, part.start, leaving=part.leaving, placements=places
             )
             by_group.setdefault(part.group, []).append(holding)
+    return by_group
+
+
+def _first_sharers(agent: AgentSlots) -> Iterator[tuple[str, AllocationPart]]:
+    """Iterate over an agent's allocations. A shared slot has only the first started allocation.
+
+    This allocation is leaving if all allocations on the slot are leaving.
+    """
+    if len(agent.parts) <= agent.held_count:
+        yield from agent.parts.items()
+        return
+    found: dict[tuple[int, ...], tuple[str, AllocationPart]] = {}
+    for name, part in sorted(agent.parts.items(), key=lambda item: item[1].start):
+        if not part.slots:
+            yield name, part
+        elif (first := found.get(part.slots)) is None:
+            found[part.slots] = name, part
+        else:
+            found[part.slots] = (
+                first[0],
+                replace(first[1], leaving=first[1].leaving and part.leaving),
+            )
+    yield from found.values()
+
+
+def _shared_slots(entries: Entries, _: None) -> dict[int, list[SharedSlot]]:
+    """Return the slots of a leaf with allocations of a single slot, by job."""
+    by_group: dict[int, list[SharedSlot]] = {}
+    for name, value in entries:
+        agent = _decode_agent(value)
+        for first, part in _first_sharers(agent):
+            if len(part.slots) != 1 or part.places:
+                continue
+            sharers = [agent.parts[other] for other in agent.sharers(first)]
+            is_open = agent.availability.is_slot_open(part.slots[0])
+            takes_more = is_open and not any(other.leaving for other in sharers)
+            shared = SharedSlot(name, part.slots[0], len(sharers), takes_more)
+            by_group.setdefault(part.group, []).append(shared)
     return by_group
 
 

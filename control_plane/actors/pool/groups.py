@@ -41,6 +41,21 @@ class Group:
     """The number of queued requests that exclude agents."""
 
     @property
+    def pending_slots(self) -> Mapping[int, int]:
+        """Return the number of queued requests by size, as the scheduler sees the requests.
+
+        Requests that will share a slot count together as one request.
+        """
+        return self.scheduled_requests(self.pending)
+
+    def scheduled_requests(self, counts: Mapping[int, int]) -> Mapping[int, int]:
+        """Return `counts`, numbers of the job's requests by size, with sharers counted together."""
+        sharers = self.row.slot_sharers
+        if sharers == 1:
+            return counts
+        return {size: -(-count // sharers) for size, count in counts.items()}
+
+    @property
     def waits_for_slots(self) -> bool:
         """Return whether the job holds no slots and has queued requests for slots. Zero-slot
         requests do not count.

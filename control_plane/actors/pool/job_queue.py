@@ -33,13 +33,18 @@ _SUBMITTED_DIGITS = 14
 
 @dataclass(frozen=True, slots=True)
 class GroupRequests:
-    """The queued requests of a group, as an iterable. Each iteration reads the requests again."""
+    """The queued requests of a group, as an iterable. Each iteration reads the requests again.
+
+    Of the requests that will share a slot, only the first is included.
+    """
 
     queue: "JobQueue"
     group: int
+    sharers: int = 1
+    """The most allocations of the group on a slot."""
 
     def __iter__(self) -> Iterator[AllocationRequest]:
-        return self.queue.requests(self.group)
+        return islice(self.queue.requests(self.group), 0, None, self.sharers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +105,18 @@ class JobQueue:
         self._write_group(request.group, _with_pending(self.group(request.group), queued, -1))
         return True
 
-    def start_request(self, request: AllocationRequest) -> None:
+    def start_request(self, request: AllocationRequest, held_slots: int) -> None:
         """Move a queued request to the running allocations of the request's group.
 
-        The slots of the request count as held. The request must be queued; this is not checked.
+        The request must be queued; this is not checked.
+
+        Args:
+            held_slots: the slots that now count as held. 0 for a start on a slot that another
+                allocation of the group holds.
         """
         self._requests.remove(_request_key(request.group, request.ticket))
         group = _with_pending(self.group(request.group), request, -1)
-        held = group.held + request.slots
+        held = group.held + held_slots
         self._write_group(request.group, replace(group, running=group.running + 1, held=held))
 
     def add_leaving_slots(self, group: int, slots: int) -> None:
@@ -117,20 +126,21 @@ class JobQueue:
         before = self.group(group)
         self._write_group(group, replace(before, leaving=before.leaving + slots))
 
-    def release_slots(self, group: int, slots: int, *, ended: bool, leaving: bool) -> None:
+    def release_slots(self, group: int, slots: int, *, ended: bool, leaving_slots: int) -> None:
         """Count `slots` slots of the group as released. A group without row, requests and slots is
         removed.
 
         Args:
-            ended: Whether these were the last slots of an allocation.
-            leaving: Whether the allocation had been asked to release its slots.
+            ended: Whether an allocation has released its last slots.
+            leaving_slots: How many fewer held slots leave. Negative if the remaining allocations of
+                a shared slot all leave.
         """
         before = self.group(group)
         after = replace(
             before,
             running=before.running - ended,
             held=before.held - slots,
-            leaving=before.leaving - (slots if leaving else 0),
+            leaving=before.leaving - leaving_slots,
         )
         self._write_group(group, after)
 
@@ -227,13 +237,14 @@ class JobQueue:
                 max_slots=row.max_slots,
                 label=row.label,
                 single_agent=row.single_agent,
-                pending=GroupRequests(self, number) if group.pending else (),
+                pending=GroupRequests(self, number, row.slot_sharers) if group.pending else (),
                 allocations=holdings if group.running else (),
-                pending_slots=group.pending,
+                pending_slots=group.pending_slots,
                 held_slots=group.held,
                 non_preemptible_slots=0 if row.preemptible else group.held,
                 leaving_slots=group.leaving,
                 excluding=group.excluding,
+                slot_sharers=row.slot_sharers,
                 waits_since_ms=_waits_since_ms(group),
             )
 

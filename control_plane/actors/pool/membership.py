@@ -1,5 +1,6 @@
 """The agents of a pool: enrollment, changes of availability, and losses with all allocations."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -7,13 +8,14 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AgentDeclaredLost, AllocationRemoved
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined, AgentLost
 from control_plane.actors.messages.trial import AllocationLost, PreemptionRequested
-from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.actors.pool.state import (
     PoolState,
     agents_of,
     job_queue_of,
     mark_leaving,
     parse_allocation,
+    release_job_slots,
     update_totals,
 )
 from control_plane.actors.step import StepContext
@@ -73,9 +75,8 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
     )
     agents.put(message.agent, after)
     state = update_totals(evolve(state, agents=state.agents + (before is None)), previous, after)
-    for name in lost:
-        slot_lost = AgentLost(message.agent, message.epoch, "it came back without the slot")
-        state = _lose_part(state, slot_lost, name, previous.parts[name], context)
+    slot_lost = AgentLost(message.agent, message.epoch, "it came back without the slot")
+    state = _lose_parts(state, slot_lost, previous, lost, context)
     _stop_on_closed_slots(message.agent, after, context)
     return state
 
@@ -124,18 +125,33 @@ def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> P
         return state
     agents.remove(message.agent)
     state = update_totals(evolve(state, agents=state.agents - 1), lost, _NO_SLOTS)
-    for allocation in sorted(lost.parts):
-        part = lost.parts[allocation]
-        state = _lose_part(state, message, allocation, part, context)
+    state = _lose_parts(state, message, lost, sorted(lost.parts), context)
     context.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
+    return state
+
+
+def _lose_parts(
+    state: PoolState,
+    message: AgentLost,
+    agent: AgentSlots,
+    allocations: Iterable[str],
+    context: StepContext,
+) -> PoolState:
+    """Record the loss of the slots that allocations hold on an agent, and return the state.
+
+    The caller removes or writes the agent.
+    """
+    for allocation in allocations:
+        state = _lose_part(state, message, agent, allocation, context)
+        agent = agent.without_allocation(allocation)
     return state
 
 
 def _lose_part(
     state: PoolState,
     message: AgentLost,
+    lost_agent: AgentSlots,
     allocation: str,
-    part: AllocationPart,
     context: StepContext,
 ) -> PoolState:
     """Record the loss of the slots that an allocation holds on an agent, and return the state.
@@ -144,6 +160,7 @@ def _lose_part(
     agent. The allocation is marked as leaving on its other agents, without the lost agent among
     `places`. The other slots stay held until the trial releases them.
     """
+    part = lost_agent.parts[allocation]
     trial_id, epoch = parse_allocation(allocation)
     agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
     lost = AllocationLost(epoch, text, agent, message.last_contact_ms)
@@ -151,7 +168,8 @@ def _lose_part(
     context.send(addresses.agent(agent), AllocationRemoved(trial_id, epoch))
     left = tuple(place for place in part.places if place.agent != agent)
     queue = job_queue_of(context)
-    queue.release_slots(part.group, len(part.slots), ended=not left, leaving=part.leaving)
+    remaining = lost_agent.without_allocation(allocation)
+    release_job_slots(part.group, lost_agent, remaining, context, ended=not left)
     agents = agents_of(context)
     for rank, place in enumerate(left):
         before = agents.get(place.agent)

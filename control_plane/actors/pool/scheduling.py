@@ -5,7 +5,7 @@ The plan is based on the state that the same commit changes. Decisions that do n
 commit are planned again from the next state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -14,6 +14,7 @@ from control_plane.actors.messages.agent import AllocationPlaced
 from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
+from control_plane.actors.pool.slot_sharing import plan_shared_starts
 from control_plane.actors.pool.state import (
     PoolState,
     ProtectedAllocation,
@@ -33,6 +34,7 @@ from control_plane.scheduling.model import (
     AllocationRequest,
     AllocationStart,
     Job,
+    Placement,
     SchedulePlan,
     Victim,
 )
@@ -72,7 +74,8 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     If requests are queued and the pool is draining or over its budget, nothing starts. Without
     queued requests, allocations beyond `max_slots` are preempted even then. In quiet hours, only
     urgent jobs start, and running work of other jobs is preempted if the rules say so. If the plan
-    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
+    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued. Requests first
+    start on slots that their jobs share, and the scheduler plans the rest.
     """
     settings = settings_of(context)
     period = period_at(settings.quiet_periods, context.now_ms)
@@ -83,6 +86,12 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     state = _remove_expired(state, context)
     job_queue_of(context).restart_future_waits()
     view = pool_view(state, settings, context, context.now_ms)
+    startable = () if closed else view.startable
+    before, (state, is_full) = state, _start_sharers(state, startable, context)
+    if is_full:
+        return _continue_later(state, context)
+    if state is not before:
+        view = pool_view(state, settings, context, context.now_ms)
     reservation = view.reservation
     if reservation is not None and reservation != state.reservation:
         context.add_reason(_reservation_text(reservation))
@@ -109,13 +118,18 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         state = _apply_decision(state, decision, context)
         applied += 1
     more = applied < len(plan.starts) + len(plan.victims) or len(plan.starts) == STARTS_MAX
-    if more:
-        context.send(context.address, SchedulingContinued())
+    state, is_full = _start_sharers(state, startable if plan.starts else (), context)
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
-    return evolve(
-        state, needs_scheduling=more, wait_reason=plan.wait_reason if state.queued else ""
-    )
+    wait_reason = plan.wait_reason if state.queued else ""
+    state = evolve(state, needs_scheduling=False, wait_reason=wait_reason)
+    return _continue_later(state, context) if more or is_full else state
+
+
+def _continue_later(state: PoolState, context: StepContext) -> PoolState:
+    """Send the pool a SchedulingContinued, and return the head with `needs_scheduling`."""
+    context.send(context.address, SchedulingContinued())
+    return evolve(state, needs_scheduling=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +279,17 @@ def _apply_decision(
 def _preempt_allocation(victim: Victim, context: StepContext) -> None:
     """Send the trial of an allocation a PreemptionRequested, and mark the allocation as leaving.
 
-    An allocation that was asked before is skipped.
+    So are the other allocations on a shared slot. An allocation that was asked before is skipped.
     """
-    holding = victim.allocation
-    if not mark_leaving(holding.placements[0].agent, holding.allocation_id, context):
+    name, holding = victim.allocation.placements[0].agent, victim.allocation
+    agent = agents_of(context).get(name)
+    if agent is None or holding.allocation_id not in agent.parts:
         return
-    trial_id, epoch = parse_allocation(holding.allocation_id)
-    context.send(addresses.trial(trial_id), PreemptionRequested(epoch, victim.reason))
-    context.add_reason(f"{holding.allocation_id} is preempted: {victim.reason}")
+    for allocation in agent.sharers(holding.allocation_id):
+        if mark_leaving(name, allocation, context):
+            trial_id, epoch = parse_allocation(allocation)
+            context.send(addresses.trial(trial_id), PreemptionRequested(epoch, victim.reason))
+            context.add_reason(f"{allocation} is preempted: {victim.reason}")
 
 
 def _start_allocation(state: PoolState, start: AllocationStart, context: StepContext) -> PoolState:
@@ -283,35 +300,74 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
     is recorded.
     """
     request, agents = start.request, agents_of(context)
-    allocation = request.allocation_id
     chosen = [(place, agents.get(place.agent)) for place in start.placements]
     if not all(_has_room(agent, place.slots) for place, agent in chosen):
         names = ", ".join(place.agent for place, _ in chosen)
-        context.add_reason(f"{allocation} does not start on {names}")
+        context.add_reason(f"{request.allocation_id} does not start on {names}")
         return state
-    trial_id, epoch = parse_allocation(allocation)
-    number = state.started + 1
-    places: list[Place] = []
-    for rank, (place, before) in enumerate(chosen):
-        assert before is not None
-        slots = before.free_slots[: place.slots]
-        spread = start.placements if len(chosen) > 1 else ()
-        part = AllocationPart(slots, request.group, number, rank=rank, places=spread)
-        after = before.with_allocation(allocation, part)
-        agents.put(place.agent, after)
-        state = update_totals(state, before, after)
-        places.append(Place(place.agent, slots))
-        placed = AllocationPlaced(trial_id, epoch, slots, rank, len(chosen))
-        context.send(addresses.agent(place.agent), placed)
-    job_queue_of(context).start_request(request)
-    context.send(addresses.trial(trial_id), SlotsAssigned(epoch, tuple(places)))
-    state = evolve(state, queued=state.queued - 1, started=number)
+    places = tuple(
+        Place(place.agent, agent.free_slots[: place.slots]) for place, agent in chosen if agent
+    )
+    state = _assign_slots(state, request, places, request.slots, context)
     reservation = state.reservation
     if reservation is None:
         return state
     if (reservation.group, reservation.slots) != (request.group, request.slots):
         return state
     return _protect_allocation(state, request, context)
+
+
+def _start_sharers(
+    state: PoolState, jobs: Sequence[Job], context: StepContext
+) -> tuple[PoolState, bool]:
+    """Start requests on slots that jobs hold already.
+
+    Return the updated head, and whether the commit was full before all these requests started.
+
+    Args:
+        jobs: the jobs that may start requests.
+    """
+    for number, start in enumerate(plan_shared_starts(context, jobs)):
+        if len(context.parts) + PARTS_OF_ONE + 1 > PARTS_MAX or number == STARTS_MAX:
+            return state, True
+        place = Place(start.agent, (start.slot,))
+        state = _assign_slots(state, start.request, (place,), 0, context)
+    return state, False
+
+
+def _assign_slots(
+    state: PoolState,
+    request: AllocationRequest,
+    places: Sequence[Place],
+    held_slots: int,
+    context: StepContext,
+) -> PoolState:
+    """Start the allocation of a request on slots, and return the updated head.
+
+    The agents of the places must exist. The trial gets a SlotsAssigned, and each agent an
+    AllocationPlaced.
+
+    Args:
+        places: the slots on each agent, in the order of ranks.
+        held_slots: the slots that no other allocation of the job holds.
+    """
+    agents, allocation = agents_of(context), request.allocation_id
+    trial_id, epoch = parse_allocation(allocation)
+    number = state.started + 1
+    spread = tuple(Placement(place.agent, len(place.slots)) for place in places)
+    for rank, place in enumerate(places):
+        before = agents.get(place.agent)
+        assert before is not None
+        others = spread if len(places) > 1 else ()
+        part = AllocationPart(place.slots, request.group, number, rank=rank, places=others)
+        after = before.with_allocation(allocation, part)
+        agents.put(place.agent, after)
+        state = update_totals(state, before, after)
+        placed = AllocationPlaced(trial_id, epoch, place.slots, rank, len(places))
+        context.send(addresses.agent(place.agent), placed)
+    job_queue_of(context).start_request(request, held_slots)
+    context.send(addresses.trial(trial_id), SlotsAssigned(epoch, tuple(places)))
+    return evolve(state, queued=state.queued - 1, started=number)
 
 
 def _protect_allocation(

@@ -114,11 +114,27 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
     part = before.parts[allocation]
     after = before.without_allocation(allocation)
     agents.put(agent, after)
-    job_queue_of(context).release_slots(
-        part.group, len(part.slots), ended=part.rank == 0, leaving=part.leaving
-    )
+    release_job_slots(part.group, before, after, context, ended=part.rank == 0)
     context.send(addresses.agent(agent), AllocationRemoved(*parse_allocation(allocation)))
     return update_totals(state, before, after)
+
+
+def release_job_slots(
+    group: int, before: AgentSlots, after: AgentSlots, context: StepContext, *, ended: bool
+) -> None:
+    """Count the slots of a job that a change of an agent from `before` to `after` released.
+
+    A slot that another allocation of the job still holds is not released. The caller writes the
+    agent.
+
+    Args:
+        group: the number of the job.
+        ended: whether an allocation has released its last slots.
+    """
+    held, left = before.job_slots(group), after.job_slots(group)
+    job_queue_of(context).release_slots(
+        group, held.held - left.held, ended=ended, leaving_slots=held.leaving - left.leaving
+    )
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
@@ -136,8 +152,9 @@ def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
     for name in [place.agent for place in part.places] or [agent]:
         member = agents.get(name)
         if member is not None and allocation in member.parts:
-            slots += len(member.parts[allocation].slots)
-            agents.put(name, member.with_allocation_leaving(allocation))
+            after = member.with_allocation_leaving(allocation)
+            agents.put(name, after)
+            slots += after.job_slots(part.group).leaving - member.job_slots(part.group).leaving
     job_queue_of(context).add_leaving_slots(part.group, slots)
     return True
 

@@ -18,7 +18,7 @@ from control_plane.actors.messages.experiment import TrialMetered
 from control_plane.actors.messages.trial import AllocationLost
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import Allocation, TrialState
-from control_plane.actors.use import sum_uses, use_values
+from control_plane.actors.use import Use, sum_uses, use_values
 from control_plane.evolve import evolve
 
 
@@ -27,7 +27,8 @@ def start_metering(state: TrialState, allocation: Allocation, context: StepConte
 
     The experiment gets a TrialMetered only if the rates are not 0 or the trial has a deadline.
     """
-    rates = place_rates(allocation.places, allocation.pool, context)
+    sharers = state.settings.slot_sharers
+    rates = place_rates(allocation.places, allocation.pool, sharers, context)
     allocation = evolve(allocation, rates=rates)
     if sum(rates) or state.settings.deadline_ms is not None:
         _send_metered(state, state.cost_micros, sum(rates), True, context)
@@ -43,7 +44,7 @@ def stop_metering_agent(
     rates changed, the experiment gets a TrialMetered. If the agent is not one of the allocation's,
     all agents are lost.
     """
-    allocation = _with_rates(allocation, context)
+    allocation = _with_rates(state, allocation, context)
     last_contact_ms = context.now_ms
     if message.last_contact_ms is not None:
         last_contact_ms = min(context.now_ms, message.last_contact_ms)
@@ -67,8 +68,8 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
     """
     if not allocation.places:
         return state
-    allocation = _with_rates(allocation, context)
-    cost, use = cost_so_far(allocation, context.now_ms), sum_uses(*allocation.uses)
+    allocation = _with_rates(state, allocation, context)
+    cost, use = cost_so_far(allocation, context.now_ms), use_of(state, allocation)
     has_slots = state.settings.low_use or use
     if cost or use:
         usage = Usage(
@@ -78,7 +79,7 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
             allocation.placed_ms,
             context.now_ms,
             cost,
-            sum(len(place.slots) for place in allocation.places) if has_slots else 0,
+            slots_of(state, allocation) if has_slots else 0,
             *use_values(use),
         )
         context.write_row(
@@ -100,7 +101,23 @@ def cost_so_far(allocation: Allocation, now_ms: int) -> int:
     return allocation.spent_micros + sum(cost_of(rate, running_ms) for rate in allocation.rates)
 
 
-def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
+def slots_of(state: TrialState, allocation: Allocation) -> float:
+    """Return the number of slots of an allocation: below 1 for a share of a slot."""
+    slots = sum(len(place.slots) for place in allocation.places)
+    sharers = state.settings.slot_sharers
+    return slots if sharers == 1 else slots / sharers
+
+
+def use_of(state: TrialState, allocation: Allocation) -> Use | None:
+    """Return the use of an allocation's slots, or the allocation's part of a shared slot's use.
+
+    Agents measure the use of whole slots. Return None without measured time.
+    """
+    use, sharers = sum_uses(*allocation.uses), state.settings.slot_sharers
+    return use if use is None or sharers == 1 else use.share_among(sharers)
+
+
+def _with_rates(state: TrialState, allocation: Allocation, context: StepContext) -> Allocation:
     """Return the allocation with known rates.
 
     A machine may have enrolled before its instance row was written, so missing rates are read
@@ -109,7 +126,9 @@ def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
     """
     if allocation.rates or not allocation.places:
         return allocation
-    return evolve(allocation, rates=place_rates(allocation.places, allocation.pool, context))
+    sharers = state.settings.slot_sharers
+    rates = place_rates(allocation.places, allocation.pool, sharers, context)
+    return evolve(allocation, rates=rates)
 
 
 def _send_metered(

@@ -14,6 +14,7 @@ from detcloud.agent.assignment.assignment import Assignment
 from detcloud.agent.assignment.environment import configured_variables
 from detcloud.agent.assignment.model_code import CodeReference
 from detcloud.agent.assignment.rendezvous_port import PortTaken, replace_taken_port
+from detcloud.agent.assignment.slot_sharing import slot_sharers
 from detcloud.agent.assignment.startup_hook import clean_hook
 from detcloud.agent.cache_limits import CacheLimits, prune_caches
 from detcloud.agent.node_layers import NodeLayers
@@ -380,7 +381,8 @@ class Node:
             spec, code = dict(entry["spec"]), entry.get("code")
             slot_ids = [int(slot) for slot in entry.get("slots", ())]
             spec["slots"] = slot_ids
-            spec["threads"] = self._threads * max(1, len(slot_ids))
+            threads = self._threads * max(1, len(slot_ids))
+            spec["threads"] = max(1, threads // slot_sharers(spec))
             # The variables may contain secrets, which must not be written to the spec file.
             variables = spec.pop("environment_variables", configured_variables(spec.get("config")))
             login = spec.pop("registry_auth", None)

@@ -17,6 +17,7 @@ from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.report_lines import print_report
 from detcloud.core.searcher import SearcherContext
+from detcloud.core.slot_share import limit_device_memory
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import TrainContext
 from detcloud.core.unread_settings import unread_settings_teller
@@ -52,6 +53,7 @@ def build_cluster_context(
     processes start a thread for the agreement to stop. Raises DetcloudError if the checkpoint store
     cannot be opened, and ValueError for an unknown `mode`.
     """
+    limit_device_memory()
     spec = directory.spec
     if distributed is not None and spec.threads is not None:
         spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))

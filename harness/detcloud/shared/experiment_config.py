@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 
@@ -44,11 +45,14 @@ class ExperimentConfig(dict[str, Any]):
         return int((self.get("reproducibility") or {}).get("experiment_seed") or 0)
 
     def slots_per_trial(self) -> int:
-        """Return the number of slots of a trial. 1 for a missing or null number, and 0 for 0.
+        """Return the number of slots of a trial. 1 for a share of a slot and for a missing or null
+        number, and 0 for 0.
 
         Raise ValueError for a text that is no integer.
         """
         slots = (self.get("resources") or {}).get("slots_per_trial")
+        if isinstance(slots, float):
+            return ceil(slots)
         return 1 if slots is None else int(slots)
 
     def debug_enabled(self) -> bool:

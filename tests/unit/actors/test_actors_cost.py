@@ -3,6 +3,8 @@
 Instances cost $3.60 an hour, which is 1,000 micro-dollars a second, and have 4 slots.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from control_plane.actors.cost import decode_usage, render_dollars, to_micros
@@ -19,8 +21,10 @@ from control_plane.actors.messages.trial import (
     PreemptionRequested,
     SlotsAssigned,
 )
+from control_plane.actors.messages.trial_use import UseReported
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import CommandRefused, ObservedRow
+from control_plane.actors.use import Use
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row
 from tests.unit.actors import sample_messages as samples
@@ -55,6 +59,21 @@ def _slots_assigned(*places: Place) -> SlotsAssigned:
 
 
 class TestTrials:
+    def test_sharer_pays_its_part_of_the_slot(self) -> None:
+        actor = ActorHarness("trial#5")
+        actor.rows[f"instances#{POOL}", "a"] = _row("a")
+        settings = replace(samples.trial_settings(), slot_sharers=2)
+        actor.deliver(samples.trial_created(of=settings), _slots_assigned(_place("a", 1)))
+        actor.deliver(UseReported(1, Use(10_000, 6_000, 0, 2_000)))
+        actor.now_ms += 10_000
+        actor.deliver(AllocationExited(1, "preempted"))
+        # Half of one of 4 slots for 10 s.
+        assert actor.state.cost_micros == 10 * TWO // 4
+        (usage,) = [row for (part, _), row in actor.rows.items() if part == USAGE]
+        stored = decode_usage(usage.body)
+        assert (stored.slots, stored.slot_ms) == (0.5, 5_000)
+        assert stored.use == Use(5_000, 3_000, 0, 1_000)
+
     def test_allocation_costs_a_share_of_the_instance(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))

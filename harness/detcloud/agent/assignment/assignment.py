@@ -11,6 +11,7 @@ from detcloud.agent.assignment.environment import (
     trial_environment,
     without_user_variables,
 )
+from detcloud.agent.assignment.slot_sharing import share_variables
 from detcloud.agent.assignment.startup_hook import HOOK_FILE, hook_command
 from detcloud.compatibility.variables import determined_variables
 
@@ -130,12 +131,13 @@ class Assignment:
     ) -> dict[str, str]:
         """Return all environment variables of the trial.
 
-        Later sources override earlier sources: Determined's variables, `base`, `storage` without
-        variables that the user replaces, the user's variables, the variables of the gang,
-        `reserved`. Reserved names in the user's variables are ignored. `base` must contain
-        PYTHONPATH if the user sets PYTHONPATH.
+        Later sources override earlier sources: Determined's variables, the trial's share of a slot,
+        `base`, `storage` without variables that the user replaces, the user's variables, the
+        variables of the gang, `reserved`. Reserved names in the user's variables are ignored.
+        `base` must contain PYTHONPATH if the user sets PYTHONPATH.
         """
         storage = without_user_variables(self.storage, self.variables, cuda=self.uses_cuda)
-        base = {**determined_variables(self.spec), **base, **storage}
+        own = {**determined_variables(self.spec), **share_variables(self.spec)}
+        base = {**own, **base, **storage}
         reserved = {**gang_variables(self.spec), **(reserved or {})}
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

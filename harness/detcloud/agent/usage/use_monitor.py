@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.assignment.slot_sharing import slot_sharers
 from detcloud.agent.usage.low_use_watch import LowUseWatch
 from detcloud.agent.usage.use_sums import UseSums
 
@@ -27,6 +28,7 @@ class UseMonitor:
 
     Attributes:
         slots: the ids of the allocation's slots on this node.
+        sharers: the number of trials that may share the slot.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class UseMonitor:
         slots: Sequence[int] = (),
         sums: UseSums | None = None,
         watch: LowUseWatch | None = None,
+        sharers: int = 1,
     ) -> None:
         """Begin with the sums of an earlier agent, or with empty sums."""
         self.slots = tuple(slots)
+        self.sharers = sharers
         self._sums = sums or UseSums()
         self._watch = watch
         self._reported = self._sums
@@ -53,7 +57,8 @@ class UseMonitor:
         listed = spec.get("slots")
         slots = [slot for slot in listed if type(slot) is int] if isinstance(listed, list) else []
         uses = [UseSums.of_record(record) for record in records if record.get("kind") == "use"]
-        return cls(slots, uses[-1] if uses else None, LowUseWatch.of_spec(spec))
+        watch = LowUseWatch.of_spec(spec)
+        return cls(slots, uses[-1] if uses else None, watch, slot_sharers(spec))
 
     def add(self, samples: Sequence[SlotSample], elapsed_ms: int, now_ms: int) -> None:
         """Add a sample for each slot with a known use. Each sample stands for `elapsed_ms`."""

@@ -154,7 +154,8 @@ class UseSampler:
         if before is None or totals is None or elapsed_ms <= 0:
             return
         count = len(allocation.use.slots)
-        cores, memory = self._cores_per_slot * count, self._memory_per_slot * count
+        share = count / allocation.use.sharers
+        cores, memory = self._cores_per_slot * share, self._memory_per_slot * share
         sample = cpu_sample(before, totals, elapsed_ms, cores, memory)
         allocation.use.add([sample] * count, elapsed_ms, round(now * 1000))
 

@@ -55,7 +55,10 @@ SLOT_COLUMNS = (
     field_column("Name", "name", drop_rank=1),
     field_column("UUID", "uuid", drop_rank=3),
     Column("Use", _use_text),
-    field_column("Allocation", "allocation"),
+    Column(
+        "Allocation",
+        lambda slot: ", ".join(slot.get("allocations") or ()) or slot.get("allocation"),
+    ),
 )
 
 

@@ -157,7 +157,8 @@ def _check_rank(trial: Trial, rank: int) -> None:
     too. The function is only called without matching lines, because a launcher of the user may
     start more processes.
     """
-    slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
+    # A trial with a share of a slot has a single process.
+    slots = max(1, int(trial.experiment().config["resources"]["slots_per_trial"]))
     if rank >= slots:
         ranks = "rank 0 alone" if slots == 1 else f"the ranks 0 to {slots - 1}"
         raise DetcloudError(

@@ -85,7 +85,7 @@ function Slots({ slots }: { slots: Agent["slots"] }) {
     <span class="slots" role="img" aria-label={`${used} of ${slots.length} slots in use`}>
       {slots.map((slot) => (
         <span key={slot.id} class={`slot ${slot.allocation ? "used" : ""} ${slot.enabled ? "" : "off"}`}
-          title={`slot ${slot.id}: ${slot.enabled ? slot.allocation ?? "free" : "out of use"}`} />
+          title={`slot ${slot.id}: ${slot.enabled ? slot.allocations.join(", ") || "free" : "out of use"}`} />
       ))}
     </span>
   );
