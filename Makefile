@@ -185,7 +185,7 @@ check: $(CORE)
 # What starts processes mostly waits, so it runs beside the tests that compute, which give way to it
 # and say what they have to say first.
 test: $(SETUP)
-	@$(BIN)/python -m pytest -ra $(USED) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
+	@$(BIN)/python -m pytest -ra -n 2 --dist loadfile $(USED) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
 	$(BIN)/python -m pytest -ra $(DEPLOYED) > .deployed.log 2>&1 & deployed=$$!; \
 	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(DEPLOYED:%=--ignore=%); \
 	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$deployed || failed=1; \
