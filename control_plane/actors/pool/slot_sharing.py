@@ -34,12 +34,12 @@ def plan_shared_starts(context: StepContext, jobs: Iterable[Job]) -> Iterator[Sh
     request at once, because the requests and slots of a job are read before the first start.
 
     Args:
-        jobs: the jobs that may start requests. Only the number of sharers is used. Requests and
-            totals are read again, because the pool may have changed since the snapshot.
+        jobs: the jobs of a snapshot. A job without pending requests is skipped. Requests are read
+            again, because the pool may have changed since the snapshot.
     """
     queue, agents = job_queue_of(context), agents_of(context)
     for job in jobs:
-        if job.slot_sharers == 1:
+        if job.slot_sharers == 1 or not job.pending_slots:
             continue
         slots = [slot for slot in agents.shared_slots(job.group) if slot.takes_more]
         room = {

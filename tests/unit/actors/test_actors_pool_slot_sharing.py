@@ -4,10 +4,17 @@ from dataclasses import replace
 
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.agent import AllocationPlaced
-from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentLost, JobChanged
+from control_plane.actors.messages.pool import (
+    AgentAvailabilityChanged,
+    AgentLost,
+    JobChanged,
+    PoolConfigured,
+    PoolSettings,
+)
 from control_plane.actors.messages.trial import AllocationLost, PreemptionRequested, SlotsAssigned
 from control_plane.actors.records import Availability, Place
-from tests.unit.actors.actor_harness import ActorHarness
+from control_plane.scheduling.quiet_hours import QuietHours, QuietPeriod
+from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.pool_messages import (
     PREEMPTING,
     agent_joined,
@@ -139,6 +146,26 @@ def test_lower_max_slots_preempts_whole_slots() -> None:
     actor.deliver(JobChanged(1))
     assert preempted_trials(actor) == ["trial#1", "trial#2", "trial#3"]
     assert counts(actor) == (6, 2, 1)
+
+
+def test_quiet_hours_start_no_trial_on_a_shared_slot() -> None:
+    rule = QuietHours((0, 1, 2, 3, 4, 5, 6), 0, 480, "UTC")
+    periods = (QuietPeriod(START_MS + 1, START_MS + 1000),)
+    settings = PoolSettings(quiet_hours=(rule,), quiet_periods=periods)
+    actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=settings, job1=SHARED)
+    actor.now_ms = START_MS + 1
+    actor.deliver(slots_requested(2, 1))
+    assert running(actor) == [1]
+    actor.now_ms = START_MS + 1000
+    actor.deliver(slots_requested(3, 1))
+    assert running(actor) == [1, 2, 3]
+
+
+def test_draining_pool_starts_no_trial_on_a_shared_slot() -> None:
+    actor = shared_pool(1)
+    actor.deliver(PoolConfigured("default", PoolSettings(draining=True)))
+    actor.deliver(slots_requested(2, 1))
+    assert running(actor) == [1]
 
 
 def test_draining_agent_starts_no_trial_on_a_shared_slot() -> None:
