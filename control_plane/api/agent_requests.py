@@ -71,9 +71,11 @@ class Slot(AgentBody):
     """A slot of the agent: a GPU or CPU device."""
 
     id: Annotated[int, Field(ge=0, le=1_000_000)]
-    type: Literal["cpu", "cuda"]
+    type: Literal["cpu", "cuda", "rocm", "mps"]
     uuid: ShortText
     name: ShortText
+    memory_mib: Annotated[int, Field(ge=0, le=_COUNT_MAX)] = 0
+    """The memory of the device. 0: unknown, or an older agent."""
 
 
 class Enrolment(AgentBody):

@@ -80,8 +80,9 @@ def run(options: argparse.Namespace) -> int:
     be listed.
     """
     work = options.work_dir.absolute()
-    slots = discover_slots(options.slots, options.cpu_slots)
+    slots = discover_slots(options.slots, options.cpu_slots, options.slot_type)
     with _lock_work_directory(work):
+        slots = _keep_numbers(slots, work)
         authorities = _prepare_clients(options.url, work)
         token = _join_token(options, work)
         schedule = SyncSchedule()
@@ -260,6 +261,16 @@ def _check_no_other_runtime(runtime: str, work: Path) -> None:
                     f"{launch.parents[1]} was begun with --container-runtime {other}; let it end "
                     "under an agent with that option first"
                 )
+
+
+def _keep_numbers(slots: Sequence[Slot], work: Path) -> list[Slot]:
+    """Return the slots with the numbers that they had at earlier starts."""
+    if all(slot.type == "cpu" for slot in slots):
+        return list(slots)
+    # Imported here to keep idle agents without GPUs small.
+    from detcloud.agent.slot_numbers import keep_numbers
+
+    return keep_numbers(slots, work)
 
 
 def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from detcloud.agent.cache_limits import KERNELS_MIB, PACKAGES_MIB
 from detcloud.agent.clouds import CLOUDS
 from detcloud.agent.runtime import LOG_BYTES_MAX
+from detcloud.agent.slots import AUTO, SLOT_TYPES
 
 STOP_SECONDS = 20.0
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
@@ -51,6 +52,13 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
+    )
+    parser.add_argument(
+        "--slot-type",
+        choices=SLOT_TYPES,
+        default=AUTO,
+        help="the devices to use as slots: NVIDIA GPUs (cuda), AMD GPUs (rocm), the GPU of a Mac "
+        "(mps) or cores (cpu); auto uses the first of these kinds that the machine has",
     )
     parser.add_argument(
         "--cpu-slots",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.assignment.environment import (
     gang_variables,
+    slot_type,
     trial_environment,
     without_user_variables,
 )
@@ -81,9 +82,14 @@ class Assignment:
         return config if isinstance(config, dict) else {}
 
     @property
-    def uses_cuda(self) -> bool:
-        """Whether at least one slot of the trial is a GPU. False without slots."""
-        return any(slot.type == "cuda" for slot in self.slots)
+    def device(self) -> str:
+        """The type of the trial's slots: `cuda`, `rocm`, `mps` or `cpu`. `cpu` without slots."""
+        return slot_type(self.slots)
+
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether the trial's slots are GPUs. False without slots."""
+        return self.device != "cpu"
 
     @property
     def has_hook(self) -> bool:
@@ -135,7 +141,7 @@ class Assignment:
         `reserved`. Reserved names in the user's variables are ignored. `base` must contain
         PYTHONPATH if the user sets PYTHONPATH.
         """
-        storage = without_user_variables(self.storage, self.variables, cuda=self.uses_cuda)
+        storage = without_user_variables(self.storage, self.variables, device=self.device)
         base = {**determined_variables(self.spec), **base, **storage}
         reserved = {**gang_variables(self.spec), **(reserved or {})}
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

@@ -191,7 +191,7 @@ class Session:
         self._client.close()
 
     def _enrol(self) -> Enrolment:
-        body = {**asdict(self._identity), "slots": [asdict(s) for s in self._identity.slots]}
+        body = {**asdict(self._identity), "slots": [s.fields for s in self._identity.slots]}
         client = self._open_transport(self._url, self._join_token)
         try:
             answer = client.request("POST", "/api/v1/agents", body, retry=False)

@@ -95,6 +95,22 @@ def test_a_trial_gets_only_its_assigned_gpus(tmp_path: Path) -> None:
     assert (without["CUDA_VISIBLE_DEVICES"], without["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
 
 
+def test_container_gets_the_files_of_its_amd_gpus(tmp_path: Path) -> None:
+    (tmp_path / "renderD129").touch()
+    group = (tmp_path / "renderD129").stat().st_gid
+    files = ("/dev/kfd", str(tmp_path / "renderD129"))
+    slots = [Slot(0, "rocm", "GPU-a", "MI300X", handle="GPU-a", files=files)]
+    given = assignment(tmp_path, slots)
+    host = container_body(given, ContainerRules(tmp_path, "n", 1000, 1000), lambda _: -1)[
+        "HostConfig"
+    ]
+    assert [device["PathOnHost"] for device in host["Devices"]] == list(files)
+    assert host["DeviceRequests"] == []
+    # The group of root has no effect.
+    assert host["GroupAdd"] == ([str(group)] if group else [])
+    assert body_of(tmp_path)["HostConfig"]["GroupAdd"] == []
+
+
 def test_a_container_inherits_no_variables_of_the_agent(tmp_path: Path) -> None:
     environment = assignment(tmp_path).environment(container_environment(2))
     assert not {"PATH", "LANG", "LD_LIBRARY_PATH"} & set(environment)
@@ -469,13 +485,13 @@ def test_settings_without_effect_in_containers_have_notices() -> None:
         },
         "resources": {"shm_size": 5},
     }
-    assert container_notices(config, "ours:1", cuda=False) == [
+    assert container_notices(config, "ours:1", device="cpu") == [
         "[detcloud] image determinedai/environments:py-3.8 is one of Determined's: ours:1 is used "
         "instead",
         "[detcloud] environment.ports is not used: containers use the machine's own network",
         "[detcloud] environment variable HOME: the runtime's value is used instead",
     ]
-    assert container_notices({}, "ours:1", cuda=True) == []
+    assert container_notices({}, "ours:1", device="cuda") == []
 
 
 def test_only_allowed_data_layer_folders_are_mounted(tmp_path: Path) -> None:
