@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Container
+from itertools import chain, repeat
 from typing import Literal
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AGENTS, AgentState
+from control_plane.actors.agent.occupancy import Occupancy
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
@@ -30,6 +32,8 @@ class SlotView(Answer):
     name: str
     allocation: str | None
     enabled: bool
+    memory_mib: int | None
+    """The memory of the device. Null: unknown."""
 
 
 class FaultView(Answer):
@@ -48,6 +52,14 @@ class ExclusionView(Answer):
     until_ms: int
 
 
+class OccupancyView(Answer):
+    """The use of an agent's machine by people: the reason, the begin, and the rule for trials."""
+
+    reason: str
+    since_ms: int
+    running: Literal["finish", "checkpoint"]
+
+
 class Agent(Answer):
     """An agent and the agent's slots; docs/api.md describes the fields."""
 
@@ -63,6 +75,7 @@ class Agent(Answer):
     draining: bool
     faults: list[FaultView]
     exclusions: list[ExclusionView]
+    occupancy: OccupancyView | None
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -155,8 +168,11 @@ def _agent_answer(state: AgentState) -> Agent:
             name=name,
             allocation=allocations.get(number),
             enabled=number not in availability.disabled,
+            memory_mib=memory or None,
         )
-        for number, slot_type, uuid, name in state.slots
+        for (number, slot_type, uuid, name), memory in zip(
+            state.slots, chain(state.memory_mib, repeat(0)), strict=False
+        )
     ]
     return Agent(
         id=state.agent,
@@ -177,4 +193,15 @@ def _agent_answer(state: AgentState) -> Agent:
             ExclusionView(reason=known.reason, since_ms=known.since_ms, until_ms=known.until_ms)
             for known in state.exclusions
         ],
+        occupancy=_occupancy_answer(state.occupancy),
+    )
+
+
+def _occupancy_answer(occupancy: Occupancy | None) -> OccupancyView | None:
+    if occupancy is None:
+        return None
+    return OccupancyView(
+        reason=occupancy.reason,
+        since_ms=occupancy.since_ms,
+        running="checkpoint" if occupancy.checkpoints else "finish",
     )

@@ -156,6 +156,8 @@ class AgentCapacity:
     """The free auxiliary places."""
     draining: bool = False
     """Whether the agent accepts no new allocations. Its slots in use still count for the pool."""
+    checkpoints: bool = False
+    """Whether trials on the draining agent are asked to save a checkpoint and leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from control_plane.scheduling.model import (
     SchedulePlan,
     Victim,
 )
+from control_plane.scheduling.occupied_agents import add_departures, occupied_agents
 from control_plane.scheduling.quiet_hours import (
     add_quiet_hours,
     period_at,
@@ -62,7 +63,7 @@ PARTS_OF_ONE = 5
 PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 
 
-def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
+def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = False) -> PoolState:
     """Schedule the pool: start allocations and preempt others.
 
     Return the state with `wait_reason`, `needs_scheduling`, `protected` and `reservation` updated.
@@ -71,13 +72,20 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
 
     If requests are queued and the pool is draining or over its budget, nothing starts. Without
     queued requests, allocations beyond `max_slots` are preempted even then. In quiet hours, only
-    urgent jobs start, and running work of other jobs is preempted if the rules say so. If the plan
-    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
+    urgent jobs start, and running work of other jobs is preempted if the rules say so. Trials on
+    machines that people use are preempted if the agents ask for it. If the plan exceeds a commit or
+    STARTS_MAX, the pool sends itself a SchedulingContinued.
+
+    `is_changed` is whether settings or agents changed, which may concern running allocations.
     """
     settings = settings_of(context)
     period = period_at(settings.quiet_periods, context.now_ms)
     closed = _closed_reason(state.name, settings) if state.queued else ""
-    if closed and not (period and period.checkpoints):
+    has_victims = bool(period and period.checkpoints)
+    if closed and is_changed and not has_victims:
+        capacities = agents_of(context).capacities(settings.aux_per_agent)
+        has_victims = bool(occupied_agents(capacities))
+    if closed and not has_victims:
         context.add_reason(closed)
         return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
@@ -101,6 +109,7 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     if period is not None:
         quiet = quiet_text(state.name, settings.quiet_periods, context.now_ms)
         plan = add_quiet_hours(plan, view.jobs, period, quiet)
+    plan = add_departures(plan, view.jobs, occupied_agents(view.agents))
     applied = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
     for decision in decisions:
@@ -113,8 +122,12 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         context.send(context.address, SchedulingContinued())
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
+    # The next pass continues with victims, too, even if no request is queued.
     return evolve(
-        state, needs_scheduling=more, wait_reason=plan.wait_reason if state.queued else ""
+        state,
+        needs_scheduling=more,
+        settings_changed=more,
+        wait_reason=plan.wait_reason if state.queued else "",
     )
 
 

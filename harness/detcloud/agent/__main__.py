@@ -46,6 +46,7 @@ from detcloud.shared.proxies import find_proxy
 from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
+    from detcloud.agent.people.people_watch import PeopleWatch
     from detcloud.agent.self_termination import SelfTermination
     from detcloud.agent.usage.nvml import GpuReader
 
@@ -128,6 +129,7 @@ def run(options: argparse.Namespace) -> int:
         notices = notice_source(options.notices, work)
         ending = _self_termination(options, node, session, alive)
         stop = options.stop_seconds, write_log_line
+        node.people = _people_watch(options, session)
         agent = Agent(node, schedule, session, notices, *stop, alive, ending)
 
         def request_stop(*_: object) -> None:
@@ -185,6 +187,31 @@ def _self_termination(
     from detcloud.agent.self_termination import SelfTermination
 
     return SelfTermination(node, session, alive, write_log_line)
+
+
+def _people_watch(options: argparse.Namespace, session: Session) -> PeopleWatch | None:
+    """Return the watch over the use of the machine by people. None without such options.
+
+    Raise ConfigurationError if the machine does not record logins at the console.
+    """
+    if not options.people_hours and not options.people_at_console:
+        return None
+    # Imported here to keep other idle agents small.
+    from detcloud.agent.people.console import has_login_records
+    from detcloud.agent.people.people_watch import PeopleRules, PeopleWatch
+
+    if options.people_at_console and not has_login_records():
+        raise ConfigurationError(
+            "--people-at-console: this machine has neither /run/systemd/sessions nor /run/utmp; "
+            "use --people-hours"
+        )
+    rules = PeopleRules(
+        tuple(options.people_hours),
+        options.people_running,
+        options.people_at_console,
+        options.people_delay_minutes,
+    )
+    return PeopleWatch(rules, write_log_line, session.report_occupancy)
 
 
 def notice_source(source: str, work: Path) -> NoticeSource:

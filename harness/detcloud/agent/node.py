@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from detcloud.agent.assignment.model_code import CodeCache
     from detcloud.agent.health.machine_health import MachineHealth
+    from detcloud.agent.people.people_watch import PeopleWatch
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
     from detcloud.agent.trial_grants import TrialGrants
@@ -81,6 +82,8 @@ class Node:
         self.refuses_new = False
         # The examination of failed trials. None: no failure is the machine's.
         self.health: MachineHealth | None = None
+        # The watch over the use of the machine by people. None without options for people.
+        self.people: PeopleWatch | None = None
         self.wake_event = threading.Event()
 
     def adopt(self) -> None:

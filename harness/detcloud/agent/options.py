@@ -8,10 +8,13 @@ from pathlib import Path
 
 from detcloud.agent.cache_limits import KERNELS_MIB, PACKAGES_MIB
 from detcloud.agent.clouds import CLOUDS
+from detcloud.agent.people.hours import Hours, HoursInvalid, parse_hours
 from detcloud.agent.runtime import LOG_BYTES_MAX
 from detcloud.agent.slots import AUTO, SLOT_TYPES
 
 STOP_SECONDS = 20.0
+# A week. A longer delay is more likely an error than a wish.
+MINUTES_MAX = 7 * 24 * 60
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
 KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
@@ -91,9 +94,43 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    _add_people_options(parser)
     _add_process_options(parser)
     _add_container_options(parser)
     return parser.parse_args()
+
+
+def _add_people_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("on a machine that people use, too")
+    group.add_argument(
+        "--people-hours",
+        type=_parse_hours,
+        action="append",
+        default=[],
+        metavar="HOURS",
+        help="hours of the week without trials, in the machine's time zone, for example "
+        "'mon-fri 09:00-18:00' (may be repeated)",
+    )
+    group.add_argument(
+        "--people-at-console",
+        action="store_true",
+        help="run no trials while somebody is logged in at this machine's screen; logins over "
+        "ssh do not count",
+    )
+    group.add_argument(
+        "--people-delay-minutes",
+        type=_parse_minutes,
+        metavar="MINUTES",
+        default=10,
+        help="wait after the last logout before trials run again (default %(default)s)",
+    )
+    group.add_argument(
+        "--people-running",
+        choices=["checkpoint", "finish"],
+        default="checkpoint",
+        help="what running trials do when people come: save a checkpoint and leave, or finish "
+        "(default %(default)s)",
+    )
 
 
 def _add_process_options(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +197,19 @@ def _parse_user(text: str) -> tuple[int, int]:
     if not (user.isdecimal() and group.isdecimal()):
         raise argparse.ArgumentTypeError(f"must be UID:GID, two numbers, not {text!r}")
     return int(user), int(group)
+
+
+def _parse_hours(text: str) -> Hours:
+    try:
+        return parse_hours(text)
+    except HoursInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _parse_minutes(text: str) -> int:
+    if not text.isdecimal() or int(text) > MINUTES_MAX:
+        raise argparse.ArgumentTypeError(f"must be 0 to {MINUTES_MAX} minutes, not {text!r}")
+    return int(text)
 
 
 def _parse_count(text: str) -> int:

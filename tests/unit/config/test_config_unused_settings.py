@@ -170,7 +170,6 @@ def test_warns_of_command_slots_in_experiments() -> None:
     assert warning.startswith("resources.slots is not used: slots_per_trial says how many")
 
 
-
 def test_warns_of_pool_patience_with_a_single_pool() -> None:
     patience = {"resources.pool_patience": "5m"}
     (warning,) = config_warnings(check_changed(LENGTH, patience))

@@ -226,9 +226,9 @@ def variables_by_name(variables: object, *, device: str) -> dict[str, str]:
     """Return the values of configured environment variables by name.
 
     `variables` is a dictionary, a list of NAME=VALUE, or a dictionary of these by kind of device:
-    the device `cuda` selects the entry `cuda` or else `gpu`, the device `rocm` the entry `rocm`, and
-    any other device the entry `cpu`. Values become text.
-    Return an empty dictionary for any other input. Skip empty names and null characters.
+    `cuda` selects the entry `cuda` or else `gpu`, `rocm` the entry `rocm`, and any other device the
+    entry `cpu`. Values become text. Return an empty dictionary for any other input. Skip empty
+    names and null characters.
     """
     if isinstance(variables, dict) and _is_by_device(variables):
         names = {"cuda": ("cuda", "gpu"), "rocm": ("rocm",)}.get(device, ("cpu",))

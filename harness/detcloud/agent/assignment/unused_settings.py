@@ -37,7 +37,9 @@ def container_notices(config: Mapping[str, Any], image: str, *, device: str) -> 
     `image` is the name of the container's image. Another configured image gives a line. Settings
     with default values give no line. `device` is the type of the trial's slots.
     """
-    return [f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, device=device)]
+    return [
+        f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, device=device)
+    ]
 
 
 def _unused_by_processes(config: Mapping[str, Any], *, device: str) -> Iterator[str]:
@@ -60,7 +62,9 @@ def _unused_by_containers(config: Mapping[str, Any], image: str, *, device: str)
 
 
 def _reserved_variables(config: Mapping[str, Any], *, device: str) -> Iterator[str]:
-    ours = sorted(filter(is_reserved, variables_by_name(configured_variables(config), device=device)))
+    ours = sorted(
+        filter(is_reserved, variables_by_name(configured_variables(config), device=device))
+    )
     if ours:
         subject = "variable" if len(ours) == 1 else "variables"
         yield f"environment {subject} {', '.join(ours)}: the runtime's value is used instead"

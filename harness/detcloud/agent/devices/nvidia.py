@@ -53,9 +53,7 @@ class Gpu:
         ]
 
 
-def nvidia_slots(
-    root: Path = Path("/"), environment: Mapping[str, str] = os.environ
-) -> list[Slot]:
+def nvidia_slots(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> list[Slot]:
     """Return a slot for each GPU that nvidia-smi lists, or for each instance of a GPU in MIG mode.
 
     CUDA_VISIBLE_DEVICES in the environment limits the slots. Without GPUs in MIG mode, the ids are
@@ -81,7 +79,7 @@ def nvidia_slots(
 
 
 def list_gpus() -> list[Gpu]:
-    """Return the machine's GPUs with their MIG instances. Raise SlotsUnknown if nvidia-smi fails."""
+    """Return the machine's GPUs with MIG instances. Raise SlotsUnknown if nvidia-smi fails."""
     try:
         listing = query_nvidia_smi(FIELDS)
     except SlotsUnknown:
@@ -160,9 +158,7 @@ def with_instances(gpus: Sequence[Gpu], listing: str) -> list[Gpu]:
     return [replace(gpu, instances=tuple(found.get(gpu.uuid, ()))) for gpu in gpus]
 
 
-def visible_slots(
-    gpus: Sequence[Gpu], slots: Sequence[Slot], text: str, order: str
-) -> list[Slot]:
+def visible_slots(gpus: Sequence[Gpu], slots: Sequence[Slot], text: str, order: str) -> list[Slot]:
     """Return the slots that CUDA_VISIBLE_DEVICES makes visible.
 
     A number or a UUID of a GPU in MIG mode makes all instances visible. Numbers are those of

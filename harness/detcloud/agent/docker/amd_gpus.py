@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def amd_groups(slots: Sequence[Slot]) -> list[str]:
     groups = set()
     for path in _files(slots):
         try:
-            groups.add(os.stat(path).st_gid)
+            groups.add(Path(path).stat().st_gid)
         except OSError:
             continue
     # The files of root's own group are open to all users, or to root only.

@@ -132,7 +132,12 @@ def test_default_settings_have_no_notice() -> None:
         "resources": Resources().model_dump(mode="json"),
         "bind_mounts": [],
     }
-    assert notices(config, device="cpu") == notices(config, device="cuda") == notices({}, device="cuda") == []
+    assert (
+        notices(config, device="cpu")
+        == notices(config, device="cuda")
+        == notices({}, device="cuda")
+        == []
+    )
 
 
 def test_settings_for_containers_have_notices() -> None:
@@ -186,9 +191,15 @@ def test_default_images_have_no_notice(device: str) -> None:
     from control_plane.config.eras import STEP_ERA
 
     config = {"environment": {"image": {**STEP_ERA.defaults["environment"]["image"], "rocm": None}}}
-    assert notices(config, device=device) == container_notices(config, "ours:1", device=device) == []
+    assert (
+        notices(config, device=device) == container_notices(config, "ours:1", device=device) == []
+    )
     theirs = {"environment": {"image": {"cpu": "determinedai/environments:x", "cuda": "org/x"}}}
-    assert len(notices(theirs, device=device)) == len(container_notices(theirs, "o", device=device)) == 1
+    assert (
+        len(notices(theirs, device=device))
+        == len(container_notices(theirs, "o", device=device))
+        == 1
+    )
 
 
 def test_configuration_too_large_for_a_variable_has_a_notice() -> None:
