@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,42 +219,55 @@ STEPS = st.lists(
 )
 
 
+class TwoMachines:
+    """A pool with two machines, and the machines that people use."""
+
+    def __init__(self, kind: str) -> None:
+        rules = PoolSettings(SchedulerRules(kind))  # type: ignore[arg-type]
+        self.actor = pool(agent_joined("a", 2), agent_joined("b", 3), settings=rules)
+        self.used: dict[str, Availability] = {}
+        self.submitted = 0
+
+    def apply(self, name: str, value: Any, availability: Availability | None) -> None:
+        """Apply a step of STEPS."""
+        if name == "use" and availability is not None:
+            self.used[value] = availability
+            occupied(self.actor, availability, value)
+        elif name == "free":
+            self.used.pop(value, None)
+            occupied(self.actor, OPEN, value)
+        elif name == "submit":
+            self.submitted += 1
+            self.actor.deliver(slots_requested(self.submitted, self.submitted, slots=value))
+        elif trials := running(self.actor):
+            self.end(trials[value % len(trials)])
+
+    def end(self, trial: int) -> None:
+        """Release the slots of a trial."""
+        places = [name for name, held in self.held().items() if f"{trial}.1" in held]
+        self.actor.deliver(slots_released(trial, trial, *places))
+
+    def held(self) -> dict[str, set[str]]:
+        """Return the allocations on each machine."""
+        return {"a": set(), "b": set()} | {x: set(parts) for x, parts in agents(self.actor).items()}
+
+
 @given(steps=STEPS, kind=st.sampled_from(["priority", "fair_share", "round_robin"]))
 @settings(max_examples=60, deadline=None)
-def test_used_machines_start_no_work_and_lose_it(steps: list[tuple], kind: str) -> None:
+def test_used_machines_start_no_work_and_lose_it(steps: list[Any], kind: str) -> None:
     """After each step: no start on a used machine, and all trials there are asked to leave."""
-    actor = pool(
-        agent_joined("a", 2), agent_joined("b", 3), settings=PoolSettings(SchedulerRules(kind))
-    )
-    used: dict[str, Availability] = {}
-    held: dict[str, set[str]] = {"a": set(), "b": set()}
-    submitted: dict[int, int] = {}
-    for name, value, availability in steps:
-        if name == "use":
-            used[value] = availability
-            occupied(actor, availability, value)
-        elif name == "free":
-            used.pop(value, None)
-            occupied(actor, OPEN, value)
-        elif name == "submit":
-            number = len(submitted) + 1
-            submitted[number] = value
-            actor.deliver(slots_requested(number, number, slots=value))
-        elif running(actor):
-            number = running(actor)[value % len(running(actor))]
-            places = [x for x, parts in agents(actor).items() if f"{number}.1" in parts]
-            actor.deliver(slots_released(number, number, *places))
-        present = {x: set(parts) for x, parts in agents(actor).items()}
-        for agent_name, rule in used.items():
-            assert present[agent_name] <= held[agent_name]
-            if rule is LEAVE:
-                assert all(part.leaving for part in slots_of(actor, agent_name).parts.values())
-        held = {**held, **present}
-    for agent_name in "ab":
-        occupied(actor, OPEN, agent_name)
-    for _ in range(len(submitted)):
-        for number in running(actor):
-            places = [x for x, parts in agents(actor).items() if f"{number}.1" in parts]
-            actor.deliver(slots_released(number, number, *places))
+    machines = TwoMachines(kind)
+    for step in steps:
+        before = machines.held()
+        machines.apply(*step)
+        for name, rule in machines.used.items():
+            assert machines.held()[name] <= before[name]
+            parts = slots_of(machines.actor, name).parts.values()
+            assert rule is FINISH or all(part.leaving for part in parts)
+    for name in "ab":
+        machines.apply("free", name, None)
+    for _ in range(machines.submitted):
+        for trial in running(machines.actor):
+            machines.end(trial)
     # All work has run in the end.
-    assert actor.state.queued == 0
+    assert machines.actor.state.queued == 0
