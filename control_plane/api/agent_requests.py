@@ -75,7 +75,7 @@ class Slot(AgentBody):
     type: Literal["cpu", "cuda", "rocm", "mps"]
     uuid: ShortText
     name: ShortText
-    memory_mib: Annotated[int, Field(ge=0, le=_COUNT_MAX)] = 0
+    memory_mib: Annotated[int, Field(ge=0, le=2**31)] = 0
     """The memory of the device. 0: unknown, or an older agent."""
 
 

@@ -14,7 +14,10 @@ from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
+from detcloud.shared.plurals import count_text
 
+KINDS_MAX = 5
+"""The most kinds of machines in a message."""
 PROCESS_RUNTIME = "process"
 """The runtime of agents that run trials as processes, without containers."""
 
@@ -131,6 +134,30 @@ def agent_sizes_in_pool(
         if isinstance(state, AgentState) and not state.lost:
             sizes.setdefault(state.label, Counter())[len(state.slots)] += 1
     return sizes
+
+
+def machines_text(services: Services, pool: str, label: str) -> str:
+    """Return the machines of a pool with a label, to append to a message.
+
+    For example "; the pool has 2 agents with 8 NVIDIA H100, 1 agent with 1 NVIDIA RTX 4090". Lost
+    agents are left out. Return "" without agents. The rows of all agents of the cluster are read.
+    """
+    rows = read_rows(services.table, AGENTS)
+    names = [row.key.sort for row in rows if row.body.decode() == pool]
+    kinds = Counter(
+        _devices_text(state)
+        for state in services.engine.read_states([addresses.agent(name) for name in names])
+        if isinstance(state, AgentState) and not state.lost and state.label == label
+    )
+    shown = [f"{count_text(n, 'agent')} with {kind}" for kind, n in kinds.most_common(KINDS_MAX)]
+    others = ["others"] if len(kinds) > KINDS_MAX else []
+    return f"; the pool has {', '.join(shown + others)}" if shown else ""
+
+
+def _devices_text(state: AgentState) -> str:
+    """Return the names of an agent's devices with counts, for example `8 NVIDIA H100`."""
+    names = Counter(name or kind for _, kind, _, name in state.slots)
+    return " and ".join(f"{count} {name}" for name, count in names.items()) or "no slots"
 
 
 def process_devices_in_pool(services: Services, pool: str, label: str) -> set[str]:

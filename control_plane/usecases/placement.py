@@ -167,6 +167,7 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         mixed and can_hold(needs.slots, mixable, needs.single_agent, mixed)
     ):
         why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == mixable)
+        why += agents.machines_text(services, to.name, needs.label)
         if place == RUN_SLOTS:
             raise invalid(place, f"could never start in pool {to.name}: it {why}")
         hint = "a trial class runs on one machine; use a command to run on several"

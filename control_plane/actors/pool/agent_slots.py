@@ -225,7 +225,8 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
         capacity = AgentCapacity(
             name, held_count, 0, agent.label, agent.aux_count, 0, draining=True
         )
-        return replace(capacity, checkpoints=agent.availability.checkpoints)
+        closed = agent.availability
+        return replace(capacity, checkpoints=closed.checkpoints, reopens=closed.reopens)
     if not agent.can_take_work:
         return None
     aux_free = max(0, aux - agent.aux_count)

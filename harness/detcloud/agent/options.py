@@ -18,6 +18,8 @@ MINUTES_MAX = 7 * 24 * 60
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
 KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
+PEOPLE_HOURS = "DETCLOUD_PEOPLE_HOURS"
+PEOPLE_AT_CONSOLE = "DETCLOUD_PEOPLE_AT_CONSOLE"
 # The file in which each runtime records a launch, by the runtime's name.
 RUNTIMES = {"process": "launch.json", "docker": "container.json"}
 
@@ -97,7 +99,10 @@ def parse_options() -> argparse.Namespace:
     _add_people_options(parser)
     _add_process_options(parser)
     _add_container_options(parser)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.people_hours is None:
+        options.people_hours = _hours_of_environment(parser)
+    return options
 
 
 def _add_people_options(parser: argparse.ArgumentParser) -> None:
@@ -106,16 +111,17 @@ def _add_people_options(parser: argparse.ArgumentParser) -> None:
         "--people-hours",
         type=_parse_hours,
         action="append",
-        default=[],
         metavar="HOURS",
         help="hours of the week without trials, in the machine's time zone, for example "
-        "'mon-fri 09:00-18:00' (may be repeated)",
+        "'mon-fri 09:00-18:00' (may be repeated; default: those in "
+        f"{PEOPLE_HOURS}, separated by semicolons)",
     )
     group.add_argument(
         "--people-at-console",
         action="store_true",
+        default=os.environ.get(PEOPLE_AT_CONSOLE, "") not in ("", "0"),
         help="run no trials while somebody is logged in at this machine's screen; logins over "
-        "ssh do not count",
+        f"ssh do not count; also {PEOPLE_AT_CONSOLE}=1",
     )
     group.add_argument(
         "--people-delay-minutes",
@@ -204,6 +210,15 @@ def _parse_hours(text: str) -> Hours:
         return parse_hours(text)
     except HoursInvalid as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _hours_of_environment(parser: argparse.ArgumentParser) -> list[Hours]:
+    """Return the hours in the variable PEOPLE_HOURS. Exit with code 2 for an invalid value."""
+    texts = filter(str.strip, os.environ.get(PEOPLE_HOURS, "").split(";"))
+    try:
+        return [parse_hours(text) for text in texts]
+    except HoursInvalid as error:
+        parser.error(f"the variable {PEOPLE_HOURS} {error}")
 
 
 def _parse_minutes(text: str) -> int:

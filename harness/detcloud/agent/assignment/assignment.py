@@ -91,6 +91,17 @@ class Assignment:
         """Whether the trial's slots are GPUs. False without slots."""
         return self.device != "cpu"
 
+    def slot_notices(self) -> list[str]:
+        """Return a log line if the trial has several slots of which CUDA uses only one."""
+        instances = [slot for slot in self.slots if slot.gpu]
+        if not instances or len(self.slots) == 1:
+            return []
+        numbers = ", ".join(str(slot.id) for slot in instances)
+        return [
+            f"[detcloud] slots {numbers} are MIG instances: a process uses only the first, and "
+            "NCCL connects none; use slots_per_trial: 1"
+        ]
+
     @property
     def has_hook(self) -> bool:
         """Whether the unpacked model code contains a startup hook."""

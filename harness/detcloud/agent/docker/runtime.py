@@ -134,7 +134,7 @@ class DockerRuntime:
         directory = assignment.directory
         name = _image_name(assignment)
         notices = container_notices(assignment.config, name, device=assignment.device)
-        directory.write_notices(notices)
+        directory.write_notices([*notices, *assignment.slot_notices()])
         devices = self._engine.cdi_devices() if assignment.device == "cuda" else frozenset[str]()
         kernels = kernel_folder(assignment, name)
         own = [] if kernels is None else [kernels]

@@ -48,8 +48,8 @@ def is_console_used(root: Path = Path("/")) -> bool:
             return Path(MAC_CONSOLE).stat().st_uid != 0
         except OSError:
             return False
-    if (root / SESSIONS).is_dir():
-        return any(_is_at_seat(fields) for fields in _sessions(root / SESSIONS))
+    if any(_is_at_seat(fields) for fields in _sessions(root / SESSIONS)):
+        return True
     return any(_console_lines(root))
 
 

@@ -93,7 +93,8 @@ class ProcessRuntime:
         """
         directory = assignment.directory
         make_links(bind_mounts(assignment.config), directory.code)
-        directory.write_notices(process_notices(assignment.config, device=assignment.device))
+        notices = process_notices(assignment.config, device=assignment.device)
+        directory.write_notices([*notices, *assignment.slot_notices()])
         base = shared_environment(os.environ, assignment.threads)
         with assignment.start_times.measure(PACKAGES):
             python = lay_out_overlay(assignment, base["PATH"])

@@ -95,6 +95,14 @@ def test_a_trial_gets_only_its_assigned_gpus(tmp_path: Path) -> None:
     assert (without["CUDA_VISIBLE_DEVICES"], without["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
 
 
+def test_trial_on_several_mig_instances_is_warned(tmp_path: Path) -> None:
+    instances = [Slot(n, "cuda", f"MIG-{n}", "A100 MIG 1g.5gb", 5120, "GPU-a") for n in range(2)]
+    (line,) = assignment(tmp_path / "two", instances).slot_notices()
+    assert line.startswith("[detcloud] slots 0, 1 are MIG instances: ")
+    assert assignment(tmp_path / "one", instances[:1]).slot_notices() == []
+    assert assignment(tmp_path / "gpus", GPUS).slot_notices() == []
+
+
 def test_container_gets_the_files_of_its_amd_gpus(tmp_path: Path) -> None:
     (tmp_path / "renderD129").touch()
     group = (tmp_path / "renderD129").stat().st_gid
