@@ -48,6 +48,7 @@ from detcloud.shared.version import __version__
 if TYPE_CHECKING:
     from detcloud.agent.people.people_watch import PeopleWatch
     from detcloud.agent.self_termination import SelfTermination
+    from detcloud.agent.usage.amd import AmdReader
     from detcloud.agent.usage.nvml import GpuReader
 
 # The user and group of detcloud's images. Trials of an agent that runs as root must not be root.
@@ -164,7 +165,11 @@ def _watch_machine(
     node.health = MachineHealth(
         work, slots, write_log_line, session.report_faults, is_replaceable=is_replaceable
     )
-    reader: GpuReader | None = None
+    reader: GpuReader | AmdReader | None = None
+    if any(slot.type == "rocm" for slot in slots):
+        from detcloud.agent.usage.amd import AmdReader
+
+        reader = AmdReader(slots)
     if node.has_gpus:
         # Imported here to keep idle agents without GPUs small.
         from detcloud.agent.usage.nvml import GpuReader

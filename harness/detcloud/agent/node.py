@@ -187,7 +187,7 @@ class Node:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a slot of this node is a GPU."""
+        """Whether a slot of this node is an NVIDIA GPU or a part of one."""
         return any(slot.type == "cuda" for slot in self._slots.values())
 
     def find_slots(self, ids: Sequence[int]) -> list[Slot]:
