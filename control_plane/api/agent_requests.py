@@ -86,7 +86,7 @@ class OccupancyBody(AgentBody):
     running: Literal["finish", "checkpoint"] = "finish"
 
     @property
-    def reported(self) -> tuple[str, bool]:
+    def report(self) -> tuple[str, bool]:
         """The reason, and whether running trials leave."""
         return self.reason, self.running == "checkpoint"
 
@@ -195,7 +195,7 @@ class SyncBody(AgentBody):
 
 
 def fault_report(body: SyncBody) -> FaultReport | None:
-    """Return the faults and the use by people in a sync call, or None without a report."""
+    """Return the faults and the use by people in a sync call. None without a report."""
     if body.faults is None:
         return None
     people = next((fault for fault in body.faults if fault.people is not None), None)

@@ -1,4 +1,4 @@
-"""Work on agents whose machines people use: running allocations leave with a checkpoint. Pure."""
+"""The departure of running allocations from machines that people use. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

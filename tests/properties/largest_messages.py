@@ -130,9 +130,9 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     listed = tuple((number, "cuda", long, long) for number in range(slots))
     installation = f"{'f' * 32}/{'f' * 32}"
     host = "a" * 253
-    machine = (2**31,) * slots, (text(OCCUPANCY_CHARACTERS_MAX), True)
+    memory_mib = (2**31,) * slots
     return to_agent.AgentEnrolled(
-        name, pool, listed, text(200), "", host, "docker", installation, *machine
+        name, pool, listed, text(200), "", host, "docker", installation, memory_mib
     )
 
 
@@ -427,7 +427,11 @@ _AGENT = f"agent#{AGENTS[0]}"
 _CROWDED = f"agent#{CROWDED_AGENT}"
 AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentEnrolled: Largest(
-        _CROWDED, lambda: enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
+        _CROWDED,
+        lambda: replace(
+            enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX),
+            occupancy=(text(OCCUPANCY_CHARACTERS_MAX), True),
+        ),
     ),
     to_agent.AllocationPlaced: Largest(
         _AGENT,

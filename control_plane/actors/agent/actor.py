@@ -125,7 +125,7 @@ class AgentState:
     memory_mib: tuple[int, ...] = ()
     """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
     occupancy: Occupancy | None = None
-    """The use of the machine by people, as the agent reported it last. None: nobody uses it."""
+    """The last report of the machine's use by people. None: nobody uses the machine."""
 
     @property
     def effective_availability(self) -> Availability:

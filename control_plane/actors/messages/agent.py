@@ -107,7 +107,7 @@ class AgentDisableRequested:
 
 @dataclass(frozen=True, slots=True)
 class FaultsReported:
-    """Command: the agent reported all present faults of the machine, and its use by people.
+    """Command: the agent reported all present faults and the use by people of the machine.
 
     The reply is the agent's id.
     """

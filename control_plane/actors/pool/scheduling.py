@@ -38,6 +38,7 @@ from control_plane.scheduling.model import (
 )
 from control_plane.scheduling.occupied_agents import add_departures, occupied_agents
 from control_plane.scheduling.quiet_hours import (
+    QuietPeriod,
     add_quiet_hours,
     period_at,
     quiet_text,
@@ -81,11 +82,7 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
     settings = settings_of(context)
     period = period_at(settings.quiet_periods, context.now_ms)
     closed = _closed_reason(state.name, settings) if state.queued else ""
-    has_victims = bool(period and period.checkpoints)
-    if closed and is_changed and not has_victims:
-        capacities = agents_of(context).capacities(settings.aux_per_agent)
-        has_victims = bool(occupied_agents(capacities))
-    if closed and not has_victims:
+    if closed and not _may_have_victims(period, settings, context, is_changed=is_changed):
         context.add_reason(closed)
         return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
@@ -129,6 +126,20 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
         settings_changed=more,
         wait_reason=plan.wait_reason if state.queued else "",
     )
+
+
+def _may_have_victims(
+    period: QuietPeriod | None, settings: PoolSettings, context: StepContext, *, is_changed: bool
+) -> bool:
+    """Return whether a pool that starts nothing may preempt work.
+
+    The causes are quiet hours, and machines that people use. The agents are read only if settings
+    or agents changed.
+    """
+    if period is not None and period.checkpoints:
+        return True
+    capacities = agents_of(context).capacities(settings.aux_per_agent) if is_changed else ()
+    return bool(occupied_agents(capacities))
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         runtime=body.runtime,
         installation=body.installation,
         memory_mib=slot_memories(body),
-        occupancy=None if body.occupancy is None else body.occupancy.reported,
+        occupancy=None if body.occupancy is None else body.occupancy.report,
     )
     session = enrol_agent(services, enrolment, caller)
     return EnrolmentAnswer(

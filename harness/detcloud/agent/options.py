@@ -55,22 +55,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--region", default="", help="AWS_REGION of the trials, if the variable is set"
     )
-    parser.add_argument(
-        "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
-    )
-    parser.add_argument(
-        "--slot-type",
-        choices=SLOT_TYPES,
-        default=AUTO,
-        help="the devices to use as slots: NVIDIA GPUs (cuda), AMD GPUs (rocm), the GPU of a Mac "
-        "(mps) or cores (cpu); auto uses the first of these kinds that the machine has",
-    )
-    parser.add_argument(
-        "--cpu-slots",
-        type=_parse_count,
-        help="CPU slots where no GPU is detected (default: one for each core); with 0 the agent "
-        "runs zero-slot trials only",
-    )
+    _add_slot_options(parser)
     parser.add_argument(
         "--alive-file",
         type=Path,
@@ -96,7 +81,7 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
-    _add_people_options(parser)
+    _add_occupancy_options(parser)
     _add_process_options(parser)
     _add_container_options(parser)
     options = parser.parse_args()
@@ -105,7 +90,26 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
-def _add_people_options(parser: argparse.ArgumentParser) -> None:
+def _add_slot_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
+    )
+    parser.add_argument(
+        "--slot-type",
+        choices=SLOT_TYPES,
+        default=AUTO,
+        help="the devices to use as slots: NVIDIA GPUs (cuda), AMD GPUs (rocm), the GPU of a Mac "
+        "(mps) or cores (cpu); auto uses the first of these kinds that the machine has",
+    )
+    parser.add_argument(
+        "--cpu-slots",
+        type=_parse_count,
+        help="CPU slots where no GPU is detected (default: one for each core); with 0 the agent "
+        "runs zero-slot trials only",
+    )
+
+
+def _add_occupancy_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("on a machine that people use, too")
     group.add_argument(
         "--people-hours",

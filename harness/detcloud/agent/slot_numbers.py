@@ -1,4 +1,4 @@
-"""The file with the number of each GPU, so that a number means the same device after a restart.
+"""The file with the slot number of each GPU.
 
 The driver may number GPUs in another order after a reboot, or after the loss of a GPU. The cluster
 stores slots that users disabled, and the slots of running trials, by number.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE = "slots.json"
 ABSENT_MAX = 64
-"""The absent devices whose numbers the file keeps. MIG instances get new UUIDs when created."""
+"""The most absent devices in the file. MIG instances get new UUIDs when created."""
 NUMBER_MAX = 1_000_000
 
 

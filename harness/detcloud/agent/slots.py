@@ -24,7 +24,7 @@ class Slot:
     type: str
     """`cuda`, `rocm`, `mps` or `cpu`."""
     uuid: str
-    """An identifier that stays the same when the agent or the machine restarts."""
+    """An identifier that no restart of agent or machine changes."""
     name: str
     """The device's model name, or `CPU`."""
     memory_mib: int = 0
@@ -32,7 +32,7 @@ class Slot:
     gpu: str = ""
     """The UUID of the GPU that a MIG instance is a part of. "" for any other device."""
     handle: str = ""
-    """The device's name in variables such as ROCR_VISIBLE_DEVICES. "": the UUID."""
+    """The device's name in variables that show devices to a process. "": the UUID."""
     files: tuple[str, ...] = ()
     """The device files that a container needs for an AMD GPU."""
 
@@ -52,55 +52,6 @@ class SlotsUnknown(Exception):
     """The node's devices could not be listed."""
 
 
-def discover_slots(
-    count: int | None,
-    without_gpus: int | None = None,
-    slot_type: str = AUTO,
-    environment: Mapping[str, str] = os.environ,
-) -> list[Slot]:
-    """Return the slots of this node.
-
-    With a `count`, return this number of CPU slots and detect nothing. Otherwise return a slot for
-    each GPU and each MIG instance. CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and
-    HIP_VISIBLE_DEVICES in the agent's environment limit the GPUs.
-
-    Args:
-        count: the number of CPU slots, or None.
-        without_gpus: the number of CPU slots without GPUs. None: a slot for each usable core.
-        slot_type: a value of SLOT_TYPES.
-        environment: the agent's environment variables.
-
-    Raises:
-        SlotsUnknown: nvidia-smi fails although the node has an NVIDIA device. Also if the node has
-            no device of a `slot_type` that names GPUs.
-    """
-    if count is not None:
-        return cpu_slots(count)
-    if slot_type != "cpu":
-        found = _gpu_slots(slot_type, environment)
-        if found:
-            return found
-        if slot_type != AUTO:
-            raise SlotsUnknown(
-                f"no device for --slot-type {slot_type} is usable; use --slot-type auto or cpu"
-            )
-    return cpu_slots(usable_cores() if without_gpus is None else without_gpus)
-
-
-def _gpu_slots(slot_type: str, environment: Mapping[str, str]) -> list[Slot]:
-    """Return the GPUs of a type, with `auto` those of the first type with a GPU."""
-    # Imported here to keep idle agents without GPUs small (docs/benchmarks.md, `cluster`: idle).
-    from detcloud.agent.devices.apple import apple_slots
-    from detcloud.agent.devices.nvidia import nvidia_slots
-    from detcloud.agent.devices.rocm import rocm_slots
-
-    if slot_type in (AUTO, "cuda") and (found := nvidia_slots(environment=environment)):
-        return found
-    if slot_type in (AUTO, "rocm") and (found := rocm_slots(environment=environment)):
-        return found
-    return apple_slots() if slot_type in (AUTO, "mps") else []
-
-
 def cpu_slots(count: int) -> list[Slot]:
     """Return `count` CPU slots with ids from 0. The uuids contain the host name and the id."""
     host = socket.gethostname()
@@ -108,7 +59,7 @@ def cpu_slots(count: int) -> list[Slot]:
 
 
 def number_slots(slots: Sequence[Slot], known: Mapping[str, int]) -> list[Slot]:
-    """Return the slots with their known numbers, sorted by number.
+    """Return the slots with the known numbers of devices, sorted by number.
 
     A new device keeps its present number if no other device has it. Otherwise the device gets the
     lowest free number. `known` has the number of each device by UUID, of absent devices as well.

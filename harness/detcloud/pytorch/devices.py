@@ -11,7 +11,7 @@ SLOT_TYPE = "DETCLOUD_SLOT_TYPE"
 
 
 def process_device(local_rank: int) -> torch.device:
-    """Return the process's GPU, by the rank on its machine, or the CPU without GPUs.
+    """Return the GPU of the process with a local rank, or the CPU without GPUs.
 
     A trial on a slot of the type `mps` gets the GPU of the Mac. PyTorch for ROCm calls AMD GPUs
     `cuda`.

@@ -105,13 +105,15 @@ def test_lost_agent_reports_nothing() -> None:
     assert actor.state.occupancy is None
 
 
-def occupied(actor: ActorHarness, availability: Availability = LEAVE, name: str = "a") -> None:
+def change_availability(
+    actor: ActorHarness, availability: Availability = LEAVE, name: str = "a"
+) -> None:
     actor.deliver(AgentAvailabilityChanged(name, 1, availability))
 
 
 def test_trials_leave_with_a_checkpoint() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1, 1), slots_requested(2, 2))
-    occupied(actor)
+    change_availability(actor)
     reason = "people use the machine of agent a"
     assert actor.messages_to("trial#1") == [PreemptionRequested(1, reason)]
     assert actor.messages_to("trial#2") == [PreemptionRequested(1, reason)]
@@ -120,16 +122,16 @@ def test_trials_leave_with_a_checkpoint() -> None:
     assert (preempted_trials(actor), running(actor)) == ([], [1, 2])
     actor.deliver(slots_released(1, 1, "a"), slots_released(2, 2, "a"))
     assert running(actor) == []
-    occupied(actor, OPEN)
+    change_availability(actor, OPEN)
     assert running(actor) == [3]
 
 
 def test_trials_finish_by_setting() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1))
-    occupied(actor, FINISH)
+    change_availability(actor, FINISH)
     assert (preempted_trials(actor), running(actor)) == ([], [1])
     # People may change the rule while they use the machine.
-    occupied(actor, LEAVE)
+    change_availability(actor, LEAVE)
     assert preempted_trials(actor) == ["trial#1"]
 
 
@@ -137,7 +139,7 @@ def test_commands_finish() -> None:
     actor = pool(agent_joined("a", 2))
     write_job(actor, 1, JobRow(preemptible=False))
     actor.deliver(slots_requested(1, 1), slots_requested(2, 2))
-    occupied(actor)
+    change_availability(actor)
     assert preempted_trials(actor) == ["trial#2"]
 
 
@@ -145,7 +147,7 @@ def test_gang_with_a_used_machine_leaves_all_machines() -> None:
     actor = pool(agent_joined("a", 1), agent_joined("b", 1), slots_requested(1, 1, slots=2))
     assert set(agents(actor)) == {"a", "b"}
     last = [name for name in ("a", "b") if slots_of(actor, name).parts["1.1"].rank == 1]
-    occupied(actor, name=last[0])
+    change_availability(actor, name=last[0])
     assert preempted_trials(actor) == ["trial#1"]
     assert all(slots_of(actor, name).parts["1.1"].leaving for name in ("a", "b"))
 
@@ -154,7 +156,7 @@ def test_other_machines_are_not_left() -> None:
     actor = pool(agent_joined("a", 1), agent_joined("b", 1))
     actor.deliver(slots_requested(1, 1), slots_requested(2, 2))
     (left,) = agents(actor)["b"]
-    occupied(actor, name="b")
+    change_availability(actor, name="b")
     assert preempted_trials(actor) == [f"trial#{left.split('.')[0]}"]
 
 
@@ -164,7 +166,7 @@ def test_trials_leave_in_a_draining_pool(*, queued: bool) -> None:
     actor.deliver(PoolConfigured("default", PoolSettings(draining=True)))
     if queued:
         actor.deliver(slots_requested(2, 2))
-    occupied(actor)
+    change_availability(actor)
     assert preempted_trials(actor) == ["trial#1"]
 
 
@@ -199,12 +201,12 @@ def later_preempted(actor: ActorHarness) -> list[str]:
 
 def test_stored_availability_keeps_the_departures() -> None:
     actor = pool(agent_joined("a", 1))
-    occupied(actor)
+    change_availability(actor)
     assert slots_of(actor, "a").availability == LEAVE
-    occupied(actor, FINISH)
+    change_availability(actor, FINISH)
     assert slots_of(actor, "a").availability == FINISH
     drained = Availability(enabled=False, draining=True, checkpoints=True)
-    occupied(actor, drained)
+    change_availability(actor, drained)
     assert slots_of(actor, "a").availability == drained
 
 
@@ -232,10 +234,10 @@ class TwoMachines:
         """Apply a step of STEPS."""
         if name == "use" and availability is not None:
             self.used[value] = availability
-            occupied(self.actor, availability, value)
+            change_availability(self.actor, availability, value)
         elif name == "free":
             self.used.pop(value, None)
-            occupied(self.actor, OPEN, value)
+            change_availability(self.actor, OPEN, value)
         elif name == "submit":
             self.submitted += 1
             self.actor.deliver(slots_requested(self.submitted, self.submitted, slots=value))
@@ -244,10 +246,10 @@ class TwoMachines:
 
     def end(self, trial: int) -> None:
         """Release the slots of a trial."""
-        places = [name for name, held in self.held().items() if f"{trial}.1" in held]
+        places = [name for name, held in self.held_allocations().items() if f"{trial}.1" in held]
         self.actor.deliver(slots_released(trial, trial, *places))
 
-    def held(self) -> dict[str, set[str]]:
+    def held_allocations(self) -> dict[str, set[str]]:
         """Return the allocations on each machine."""
         return {"a": set(), "b": set()} | {x: set(parts) for x, parts in agents(self.actor).items()}
 
@@ -258,10 +260,10 @@ def test_used_machines_start_no_work_and_lose_it(steps: list[Any], kind: str) ->
     """After each step: no start on a used machine, and all trials there are asked to leave."""
     machines = TwoMachines(kind)
     for step in steps:
-        before = machines.held()
+        before = machines.held_allocations()
         machines.apply(*step)
         for name, rule in machines.used.items():
-            assert machines.held()[name] <= before[name]
+            assert machines.held_allocations()[name] <= before[name]
             parts = slots_of(machines.actor, name).parts.values()
             assert rule is FINISH or all(part.leaving for part in parts)
     for name in "ab":

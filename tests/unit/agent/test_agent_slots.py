@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.agent.devices.discovery import discover_slots
 from detcloud.agent.devices.nvidia import nvidia_slots
 from detcloud.agent.slots import (
     Slot,
     SlotsUnknown,
     cpu_slots,
-    discover_slots,
     usable_cores,
 )
 

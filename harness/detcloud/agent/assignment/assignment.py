@@ -92,7 +92,7 @@ class Assignment:
         return self.device != "cpu"
 
     def slot_notices(self) -> list[str]:
-        """Return a log line if the trial has several slots of which CUDA uses only one."""
+        """Return a log line if the trial has several slots and some are MIG instances."""
         instances = [slot for slot in self.slots if slot.gpu]
         if not instances or len(self.slots) == 1:
             return []

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and MIG instances, as nvidia-smi lists them."""
+"""The list of NVIDIA GPUs and MIG instances from nvidia-smi."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 _GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _MIG_LINE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
-# The profile of an instance, such as `1g.10gb` or `1c.3g.40gb+me`, names the memory.
+# The profile of an instance names the memory, for example `1g.10gb` or `1c.3g.40gb+me`.
 _PROFILE_MEMORY = re.compile(r"\.(\d+)gb")
 
 
@@ -39,7 +39,7 @@ class Gpu:
     memory_mib: int = 0
     """The memory. 0: unknown."""
     has_mig: bool = False
-    """Whether the GPU is in MIG mode, so that only its instances can compute."""
+    """Whether the GPU is in MIG mode. Only MIG instances can compute then."""
     instances: tuple[tuple[str, str], ...] = ()
     """The profile and the UUID of each MIG instance."""
 

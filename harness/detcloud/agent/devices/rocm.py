@@ -1,4 +1,4 @@
-"""AMD GPUs, as the kernel driver's topology in /sys/class/kfd describes them."""
+"""The list of AMD GPUs from the kernel driver's topology in /sys/class/kfd."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rocm_slots(root: Path = Path("/"), environment: Mapping[str, str] = os.envir
 
 
 def _read_nodes(root: Path) -> list[_Node]:
-    """Return the GPUs of the topology, in the order in which ROCm numbers them."""
+    """Return the GPUs of the topology, in the order of ROCm's numbers."""
     folders = [path for path in (root / NODES).glob("*") if path.name.isdecimal()]
     nodes = []
     for folder in sorted(folders, key=lambda path: int(path.name)):
@@ -95,7 +95,7 @@ def _is_usable(node: _Node, root: Path) -> bool:
 
 
 def _to_slot(number: int, node: _Node, root: Path) -> Slot:
-    # A GPU without a number of its own is known by its place on this machine.
+    # The machine's PCI address identifies a GPU without a unique number.
     uuid = node.handle or f"rocm-{socket.gethostname()}-{node.place}"
     return Slot(
         number,
@@ -146,6 +146,6 @@ def _read_properties(path: Path) -> dict[str, str]:
 
 
 def _integer(properties: Mapping[str, str], name: str) -> int:
-    """Return a value as a number, 0 without one."""
+    """Return a value as a number. Return 0 for a missing value and for other texts."""
     text = properties.get(name, "")
     return int(text) if text.isdecimal() else 0

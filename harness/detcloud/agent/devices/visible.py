@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\s*([+-]?\d+)")
 def visible_positions(
     text: str, uuids: Sequence[str], prefix: str = "GPU-", *, mixes: bool = False
 ) -> list[int]:
-    """Return the positions of the devices that a variable makes visible, in its order.
+    """Return the positions of the visible devices in the order of the variable.
 
     An entry is a number, or a UUID or its beginning. An invalid entry ends the list: a negative or
     unknown number, an unknown UUID, or a beginning that several UUIDs share. A repeated device
@@ -44,7 +44,7 @@ def visible_positions(
 
 
 def is_uuid(entry: str, prefix: str) -> bool:
-    """Return whether an entry is a UUID or its beginning, rather than a number."""
+    """Return whether an entry is a UUID or a part of a UUID, rather than a number."""
     return entry.strip().upper().startswith(prefix)
 
 

@@ -23,7 +23,7 @@ def amd_device_entries(slots: Sequence[Slot]) -> list[dict[str, str]]:
 
 
 def amd_groups(slots: Sequence[Slot]) -> list[str]:
-    """Return the ids of the groups that own the device files, such as `render`. Sorted.
+    """Return the ids of the groups that own the device files, for example of `render`. Sorted.
 
     A missing file is skipped; the engine then refuses the container. Empty for other slots.
     """

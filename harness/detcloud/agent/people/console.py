@@ -27,7 +27,7 @@ _USER_PROCESS = 7
 # The beginning of a record in utmp: type, process, line, id and user.
 _UTMP = struct.Struct("=hxxi32s4s32s")
 UTMP_BYTES = {"aarch64": 400}
-"""The size of a record in utmp by machine, where it is not 384 bytes."""
+"""The size of a record in utmp by architecture. Other architectures have 384 bytes."""
 _TEXT_CONSOLE = re.compile(r"tty\d+|:\d+(\.\d+)?|console")
 
 
@@ -79,7 +79,7 @@ def _is_at_seat(fields: dict[str, str]) -> bool:
 
 
 def _console_lines(root: Path) -> Iterator[str]:
-    """Yield the console of each login in utmp whose process runs."""
+    """Yield the console of each login in utmp. Skip logins without a running process."""
     paths = [root / place for place in UTMP]
     path = next((path for path in paths if path.exists()), None)
     content = b"" if path is None else read_regular_file(path, follows_links=True) or b""

@@ -26,7 +26,7 @@ class Hours:
     end: int
     """The end in minutes of the day. An end that is not after the begin is on the next day."""
     text: str
-    """The hours as the option has them, for users."""
+    """The text of the option, for users."""
 
     def cover(self, day: int, minute: int) -> bool:
         """Return whether the hours include a minute of a day."""
@@ -37,7 +37,7 @@ class Hours:
 
 
 def parse_hours(text: str) -> Hours:
-    """Parse hours such as `mon-fri 09:00-18:00`, `sat,sun 10:00-12:00` or `22:00-06:00`.
+    """Parse hours, for example `mon-fri 09:00-18:00`, `sat,sun 10:00-12:00` or `22:00-06:00`.
 
     Hours without days are those of every day. Raise HoursInvalid for other texts.
     """
@@ -57,7 +57,7 @@ def _minutes(hour: str, minute: str) -> int:
 
 
 def _parse_days(text: str) -> frozenset[int]:
-    """Parse days such as `mon-fri` or `sat,sun`. A range may pass the end of the week."""
+    """Parse days, for example `mon-fri` or `sat,sun`. A range may pass the end of the week."""
     days: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")

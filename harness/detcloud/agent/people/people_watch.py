@@ -1,4 +1,4 @@
-"""The watch over the use of the machine by people, and its report to the cluster."""
+"""The watch over the use of the machine by people, for the report to the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Occupancy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PeopleRules:
+class OccupancyRules:
     """The operator's rules for the use of the machine by people."""
 
     hours: tuple[Hours, ...] = ()
@@ -44,12 +44,12 @@ class PeopleRules:
     """How long the machine stays without work after the last logout."""
 
 
-class PeopleWatch:
+class OccupancyWatch:
     """The present use of the machine by people: hours of the week, and logins at the console."""
 
     def __init__(
         self,
-        rules: PeopleRules,
+        rules: OccupancyRules,
         log_line: Callable[[str], None],
         on_change: Callable[[Occupancy | None], None],
         *,

@@ -119,7 +119,7 @@ def _exclusions_text(agent: Item) -> str | None:
 
 
 def _occupancy_text(agent: Item) -> str | None:
-    """Return why people use an agent's machine, since when, and the rule for trials, or None."""
+    """Return the reason, the begin and the rule of a machine's use by people. None without use."""
     known = agent.get("occupancy")
     if not known:
         return None

@@ -9,21 +9,21 @@ from detcloud.agent.people.people_watch import (
     AT_CONSOLE,
     POLL_SECONDS,
     Occupancy,
-    PeopleRules,
-    PeopleWatch,
+    OccupancyRules,
+    OccupancyWatch,
 )
 
 
-class Desk:
+class Machine:
     """A machine with a clock, a time of the week and a console."""
 
-    def __init__(self, rules: PeopleRules) -> None:
+    def __init__(self, rules: OccupancyRules) -> None:
         self.now = 1000.0
         self.local = "2026-11-30 08:59"
         self.is_used = False
         self.reports: list[Occupancy | None] = []
         self.lines: list[str] = []
-        self.watch = PeopleWatch(
+        self.watch = OccupancyWatch(
             rules,
             self.lines.append,
             self.reports.append,
@@ -40,12 +40,12 @@ class Desk:
         return self.reports[before:]
 
 
-CONSOLE = PeopleRules(watches_console=True, delay_minutes=10, running="finish")
+CONSOLE = OccupancyRules(watches_console=True, delay_minutes=10, running="finish")
 
 
 def test_hours_begin_and_end() -> None:
     # A Monday.
-    desk = Desk(PeopleRules((parse_hours("mon-fri 09:00-18:00"),)))
+    desk = Machine(OccupancyRules((parse_hours("mon-fri 09:00-18:00"),)))
     assert desk.poll() == []
     desk.local = "2026-11-30 09:00"
     reason = "hours of people: mon-fri 09:00-18:00"
@@ -57,7 +57,7 @@ def test_hours_begin_and_end() -> None:
 
 
 def test_login_counts_at_once_and_for_a_while_after_the_logout() -> None:
-    desk = Desk(CONSOLE)
+    desk = Machine(CONSOLE)
     desk.is_used = True
     assert desk.poll() == [Occupancy(AT_CONSOLE, "finish")]
     desk.poll(3600)
@@ -71,7 +71,7 @@ def test_login_counts_at_once_and_for_a_while_after_the_logout() -> None:
 
 
 def test_login_within_the_delay_continues_the_use() -> None:
-    desk = Desk(CONSOLE)
+    desk = Machine(CONSOLE)
     for desk.is_used in (True, False, True):
         (report,) = desk.poll()
         assert report is not None
@@ -80,13 +80,13 @@ def test_login_within_the_delay_continues_the_use() -> None:
 
 
 def test_console_is_not_read_without_the_rule() -> None:
-    desk = Desk(PeopleRules((parse_hours("tue 09:00-18:00"),)))
+    desk = Machine(OccupancyRules((parse_hours("tue 09:00-18:00"),)))
     desk.is_used = True
     assert desk.poll() == []
 
 
 def test_polls_are_rare() -> None:
-    desk = Desk(CONSOLE)
+    desk = Machine(CONSOLE)
     desk.poll()
     desk.is_used = True
     assert desk.poll(POLL_SECONDS / 2) == []
