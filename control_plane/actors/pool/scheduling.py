@@ -119,13 +119,9 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
         context.send(context.address, SchedulingContinued())
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
+    waits = plan.wait_reason if state.queued else ""
     # The next pass continues with victims, too, even if no request is queued.
-    return evolve(
-        state,
-        needs_scheduling=more,
-        settings_changed=more,
-        wait_reason=plan.wait_reason if state.queued else "",
-    )
+    return evolve(state, needs_scheduling=more, settings_changed=more, wait_reason=waits)
 
 
 def _may_have_victims(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from control_plane.access.principals import Role
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -53,7 +55,12 @@ def test_enrolment_reports_memory_and_use(cluster: Cluster) -> None:
         {"id": 0, "type": "rocm", "uuid": "GPU-a", "name": "MI300X", "memory_mib": 196608},
         {"id": 1, "type": "mps", "uuid": "mps-m", "name": "Apple M3"},
     ]
-    body = {"name": "desk", "resource_pool": "default", "slots": slots, "version": "2"}
+    body: dict[str, Any] = {
+        "name": "desk",
+        "resource_pool": "default",
+        "slots": slots,
+        "version": "2",
+    }
     body["occupancy"] = {"reason": "hours of people", "running": "finish"}
     answer = call(cluster.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
     assert answer.status == 200

@@ -135,8 +135,8 @@ def test_absent_gpu_file_gives_no_slot(machine: Path) -> None:
 
 def test_mac_with_apple_silicon_has_a_single_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     assert apple.apple_slots() == []
-    monkeypatch.setattr(apple.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(apple.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
     (slot,) = apple.apple_slots()
     assert (slot.type, slot.id, slot.name) == ("mps", 0, "Apple GPU")
     assert slot.memory_mib > 0
