@@ -14,6 +14,7 @@ from bench.reading import FilledTable, fill
 from bench.serving import USER
 from control_plane.access.principals import Principal, Role
 from control_plane.actors import addresses
+from control_plane.actors.messages.agent import AgentEnrolled
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.sessions import LogChunk
@@ -68,7 +69,8 @@ def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
         for number in range(scale.agents):
             slots = ((0, "cuda", f"GPU-{number}", "GPU"),)
             services.agents.enrol(f"agent-{number:04d}", POOL, slots, "1")
-    services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
+    busy = ((0, "cuda", "GPU-0", "GPU"),)
+    services.agents.begin_session(AgentEnrolled("busy", POOL, busy, "1", label="busy"))
 
 
 def _fill_media(home: HomeFolder, filled: FilledTable, steps: int) -> None:

@@ -170,7 +170,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Which slots of an agent accept new work, by users' settings, faults and exclusions."""
+    """Which slots of an agent accept new work, by users' settings, faults, exclusions, and the use
+    of the machine by people.
+    """
 
     enabled: bool = True
     """Whether the agent accepts new work. If False, none of its slots do."""
@@ -182,8 +184,10 @@ class Availability:
     """
     reopens: bool = False
     """Whether the disabled agent is enabled again without a user's command: at the end of a fault
-    of the machine, or of an exclusion.
+    of the machine, of an exclusion, or of the use by people.
     """
+    checkpoints: bool = False
+    """Whether trials on the draining agent are asked to save a checkpoint and leave."""
 
     @property
     def is_closed_by_user(self) -> bool:

@@ -1,6 +1,6 @@
 """Reports of agents about faults of machines."""
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
@@ -8,10 +8,18 @@ from control_plane.actors.messages.agent import FaultsReported
 from control_plane.engine.engine import Engine
 
 
-def report_faults(
-    engine: Engine, agent: str, epoch: int, faults: Sequence[tuple[int | None, str]]
-) -> None:
-    """Store the present faults of an agent's machine, and close or open the machine's slots.
+class FaultReport(NamedTuple):
+    """The present state of an agent's machine."""
+
+    faults: tuple[tuple[int | None, str], ...] = ()
+    """The slot and the reason of each fault. None in place of a slot: the whole machine."""
+    occupancy: tuple[str, bool] | None = None
+    """The reason why people use the machine, and whether running trials leave. None: nobody does.
+    """
+
+
+def report_faults(engine: Engine, agent: str, epoch: int, report: FaultReport) -> None:
+    """Store the present state of an agent's machine, and close or open the machine's slots.
 
     The pool is notified in the same commit. A report without a change, of another session, or of an
     unknown agent writes nothing.
@@ -20,7 +28,7 @@ def report_faults(
         engine: the engine of the cluster.
         agent: the agent's id.
         epoch: the number of the agent's session.
-        faults: the slot and the reason of each fault. None in place of a slot: the whole machine.
+        report: all present faults, and the use by people.
 
     Raises:
         TableError: the state table failed.
@@ -29,6 +37,10 @@ def report_faults(
     state = engine.read_state(address)
     if not isinstance(state, AgentState) or state.epoch != epoch:
         return
-    if [(fault.slot, fault.reason) for fault in state.faults] == list(faults):
-        return
-    engine.execute_command(address, FaultsReported(epoch, tuple(faults)), by=agent)
+    known = state.occupancy
+    stored = FaultReport(
+        tuple((fault.slot, fault.reason) for fault in state.faults),
+        None if known is None else (known.reason, known.checkpoints),
+    )
+    if stored != report:
+        engine.execute_command(address, FaultsReported(epoch, *report), by=agent)

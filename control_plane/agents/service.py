@@ -90,16 +90,12 @@ class AgentService:
         self._acceptor = SyncAcceptor(engine, store_log, store_segment)
 
     def enrol(
-        self,
-        agent: str,
-        pool: str,
-        slots: tuple[tuple[int, str, str, str], ...],
-        version: str,
-        label: str = "",
-        address: str = LOOPBACK,
-        runtime: str = "",
-        installation: str = "",
+        self, agent: str, pool: str, slots: tuple[tuple[int, str, str, str], ...], version: str
     ) -> int:
+        """Start a session of an agent without label and address. See `begin_session`."""
+        return self.begin_session(AgentEnrolled(agent, pool, slots, version))
+
+    def begin_session(self, message: AgentEnrolled) -> int:
         """Start a new session of the agent and return the session's epoch, a number that each
         enrolment increases. An earlier session ends.
 
@@ -108,15 +104,8 @@ class AgentService:
         session stay assigned unless the agent was lost.
 
         Args:
-            agent: the agent's id. For an agent of an instance, the id of the instance.
-            pool: the resource pool of the agent.
-            slots: for each slot its id, and the type, UUID and name of the device.
-            version: the version of the agent's code.
-            label: the label of the agent; only jobs with this label run on the agent.
-            address: the address at which trials on other agents reach this agent's trials.
-            runtime: "process" or "docker", "" from an agent that does not report the runtime.
-            installation: the incarnation and the id of the work directory, as `INCARNATION/ID`; ""
-                accepts any work directory.
+            message: the agent and its machine. For an agent of an instance, the agent's id is the
+                id of the instance.
 
         Raises:
             CommandRefused: "forbidden" if the cluster is terminating the agent's instance or the
@@ -125,7 +114,7 @@ class AgentService:
                 under this name. "too_large" if the agent's state would not fit into a row.
             TableError: the state table failed.
         """
-        message = AgentEnrolled(agent, pool, slots, version, label, address, runtime, installation)
+        agent, pool = message.agent, message.pool
         key = Key(instances_partition(pool), agent)
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from control_plane.actors.messages.agent import LOOPBACK
+from control_plane.agents.fault_reports import FaultReport
 from control_plane.agents.reports import Report
 from control_plane.agents.sessions import LogChunk
 from control_plane.agents.sync_acceptance import SyncRequest
@@ -71,9 +72,23 @@ class Slot(AgentBody):
     """A slot of the agent: a GPU or CPU device."""
 
     id: Annotated[int, Field(ge=0, le=1_000_000)]
-    type: Literal["cpu", "cuda"]
+    type: Literal["cpu", "cuda", "rocm", "mps"]
     uuid: ShortText
     name: ShortText
+    memory_mib: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """The memory of the device. 0: unknown, or an older agent."""
+
+
+class OccupancyBody(AgentBody):
+    """The use of the agent's machine by people: the reason, and the rule for running trials."""
+
+    reason: ShortText
+    running: Literal["finish", "checkpoint"] = "finish"
+
+    @property
+    def report(self) -> tuple[str, bool]:
+        """The reason, and whether running trials leave."""
+        return self.reason, self.running == "checkpoint"
 
 
 class Enrolment(AgentBody):
@@ -87,6 +102,8 @@ class Enrolment(AgentBody):
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
     runtime: ShortText = ""
     installation: Annotated[str, Field(pattern=INSTALLATION)] = ""
+    occupancy: OccupancyBody | None = None
+    """The present use of the machine by people. None: nobody uses the machine."""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:
@@ -100,6 +117,12 @@ def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:
     if size > SLOTS_BYTES_MAX:
         raise invalid("slots", f"have {size} bytes in all, the limit is {SLOTS_BYTES_MAX}")
     return slots
+
+
+def slot_memories(enrolment: Enrolment) -> tuple[int, ...]:
+    """Return the memory of each slot of an enrolment in MiB. Empty if all are unknown."""
+    memories = tuple(slot.memory_mib for slot in enrolment.slots)
+    return memories if any(memories) else ()
 
 
 class ReportLine(AgentBody):
@@ -140,10 +163,15 @@ class MachineNotice(AgentBody):
 
 
 class Fault(AgentBody):
-    """A fault of the agent's machine. `slot` is null for a fault of the whole machine."""
+    """A fault of the agent's machine. `slot` is null for a fault of the whole machine.
+
+    With `people`, the entry is no fault: people use the machine, and `people` is the rule for
+    running trials. Clusters of older versions treat the entry as a fault of the machine.
+    """
 
     slot: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     reason: ShortText
+    people: Literal["finish", "checkpoint"] | None = None
 
 
 class SyncBody(AgentBody):
@@ -166,11 +194,15 @@ class SyncBody(AgentBody):
     """
 
 
-def fault_tuples(body: SyncBody) -> tuple[tuple[int | None, str], ...] | None:
-    """Return the slot and the reason of each fault in a sync call, or None without a report."""
+def fault_report(body: SyncBody) -> FaultReport | None:
+    """Return the faults and the use by people in a sync call. None without a report."""
     if body.faults is None:
         return None
-    return tuple((fault.slot, fault.reason) for fault in body.faults)
+    people = next((fault for fault in body.faults if fault.people is not None), None)
+    return FaultReport(
+        tuple((fault.slot, fault.reason) for fault in body.faults if fault.people is None),
+        None if people is None else (people.reason, people.people == "checkpoint"),
+    )
 
 
 def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:

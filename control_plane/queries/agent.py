@@ -2,17 +2,22 @@
 
 from collections import Counter
 from collections.abc import Container
+from itertools import chain, repeat
 from typing import Literal
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AGENTS, AgentState
+from control_plane.actors.agent.occupancy import Occupancy
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
+from detcloud.shared.plurals import count_text
 
+KINDS_MAX = 5
+"""The most kinds of machines in a message."""
 PROCESS_RUNTIME = "process"
 """The runtime of agents that run trials as processes, without containers."""
 
@@ -32,6 +37,8 @@ class SlotView(Answer):
     allocation: str | None
     allocations: list[str]
     enabled: bool
+    memory_mib: int | None
+    """The memory of the device. Null: unknown."""
 
 
 class FaultView(Answer):
@@ -50,6 +57,14 @@ class ExclusionView(Answer):
     until_ms: int
 
 
+class OccupancyView(Answer):
+    """The use of an agent's machine by people: the reason, the begin, and the rule for trials."""
+
+    reason: str
+    since_ms: int
+    running: Literal["finish", "checkpoint"]
+
+
 class Agent(Answer):
     """An agent and the agent's slots; docs/api.md describes the fields."""
 
@@ -65,6 +80,7 @@ class Agent(Answer):
     draining: bool
     faults: list[FaultView]
     exclusions: list[ExclusionView]
+    occupancy: OccupancyView | None
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -122,6 +138,30 @@ def agent_sizes_in_pool(
     return sizes
 
 
+def machines_text(services: Services, pool: str, label: str) -> str:
+    """Return the machines of a pool with a label, to append to a message.
+
+    For example "; the pool has 2 agents with 8 NVIDIA H100, 1 agent with 1 NVIDIA RTX 4090". Lost
+    agents are left out. Return "" without agents. The rows of all agents of the cluster are read.
+    """
+    rows = read_rows(services.table, AGENTS)
+    names = [row.key.sort for row in rows if row.body.decode() == pool]
+    kinds = Counter(
+        _devices_text(state)
+        for state in services.engine.read_states([addresses.agent(name) for name in names])
+        if isinstance(state, AgentState) and not state.lost and state.label == label
+    )
+    shown = [f"{count_text(n, 'agent')} with {kind}" for kind, n in kinds.most_common(KINDS_MAX)]
+    others = ["others"] if len(kinds) > KINDS_MAX else []
+    return f"; the pool has {', '.join(shown + others)}" if shown else ""
+
+
+def _devices_text(state: AgentState) -> str:
+    """Return the names of an agent's devices with counts, for example `8 NVIDIA H100`."""
+    names = Counter(name or kind for _, kind, _, name in state.slots)
+    return " and ".join(f"{count} {name}" for name, count in names.items()) or "no slots"
+
+
 def process_devices_in_pool(services: Services, pool: str, label: str) -> set[str]:
     """Return the slot types of the pool's agents with a label, if all run trials as processes.
 
@@ -157,8 +197,11 @@ def _agent_answer(state: AgentState) -> Agent:
             allocation=next(iter(allocations.get(number, ())), None),
             allocations=allocations.get(number, []),
             enabled=number not in availability.disabled,
+            memory_mib=memory or None,
         )
-        for number, slot_type, uuid, name in state.slots
+        for (number, slot_type, uuid, name), memory in zip(
+            state.slots, chain(state.memory_mib, repeat(0)), strict=False
+        )
     ]
     return Agent(
         id=state.agent,
@@ -179,4 +222,15 @@ def _agent_answer(state: AgentState) -> Agent:
             ExclusionView(reason=known.reason, since_ms=known.since_ms, until_ms=known.until_ms)
             for known in state.exclusions
         ],
+        occupancy=_occupancy_answer(state.occupancy),
+    )
+
+
+def _occupancy_answer(occupancy: Occupancy | None) -> OccupancyView | None:
+    if occupancy is None:
+        return None
+    return OccupancyView(
+        reason=occupancy.reason,
+        since_ms=occupancy.since_ms,
+        running="checkpoint" if occupancy.checkpoints else "finish",
     )

@@ -104,6 +104,11 @@ class AgentSet:
         return Counter([agent.total for agent in self._agents if not agent.draining])
 
     @cached_property
+    def reopening_count(self) -> int:
+        """The number of agents that accept no allocations for now, but again by themselves."""
+        return sum(agent.reopens for agent in self._agents)
+
+    @cached_property
     def _aux_agents(self) -> int:
         """The number of agents with auxiliary places, free or not."""
         return sum(agent.aux_total > 0 for agent in self._agents)

@@ -160,6 +160,10 @@ class AgentCapacity:
     """The free auxiliary places."""
     draining: bool = False
     """Whether the agent accepts no new allocations. Its slots in use still count for the pool."""
+    checkpoints: bool = False
+    """Whether trials on the draining agent are asked to save a checkpoint and leave."""
+    reopens: bool = False
+    """Whether the draining agent accepts allocations again without a user's command."""
 
 
 @dataclass(frozen=True, slots=True)

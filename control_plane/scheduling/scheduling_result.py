@@ -117,15 +117,25 @@ class SchedulingResult:
         if size not in self._verdicts:
             agent_set = self.agents
             is_possible = agent_set.can_ever_fit(*size)
-            self._verdicts[size] = (
-                is_possible,
+            missing = (
                 missing_capacity_reason(slots, single_agent, agent_set)
                 if is_possible
                 else size_advice(
                     slots, agent_set.agent_sizes, single_agent, agent_set.heterogeneous
-                ),
+                )
             )
+            self._verdicts[size] = is_possible, missing and missing + _closed_text(agent_set)
         return self._verdicts[size]
+
+
+def _closed_text(agent_set: AgentSet) -> str:
+    """Return how many agents take no work for now, to append to a text. "" without such agents.
+
+    The causes are people who use the machine, faults of the machine and exclusions.
+    """
+    count = agent_set.reopening_count
+    take = "takes" if count == 1 else "take"
+    return f"; {count_text(count, 'agent')} {take} no work for now" if count else ""
 
 
 def remaining_slots(job: Job) -> int | None:

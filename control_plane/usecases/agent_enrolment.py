@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from control_plane.access.principals import Principal
 from control_plane.access.tokens import issue_agent_token
+from control_plane.actors.messages.agent import AgentEnrolled
 from control_plane.agents.identity import is_active_instance
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import agent as agents
@@ -34,6 +35,11 @@ class EnrolmentRequest:
     """How the agent runs trials, for example `process`."""
     installation: str = ""
     """The id of the agent's work directory. "": an older agent."""
+    memory_mib: tuple[int, ...] = ()
+    """The memory of each device, 0 if unknown. Empty: an older agent."""
+    occupancy: tuple[str, bool] | None = None
+    """The reason why people use the machine, and whether running trials leave. None: nobody does.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
             unavailable, if other calls keep changing the same rows.
     """
     _check_pool(services, request, caller)
-    epoch = services.agents.enrol(
+    message = AgentEnrolled(
         request.name,
         request.resource_pool,
         request.slots,
@@ -80,7 +86,10 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         request.address,
         request.runtime,
         _installation(services, request, caller),
+        request.memory_mib,
+        request.occupancy,
     )
+    epoch = services.agents.begin_session(message)
     token = issue_agent_token(services.table, request.name, epoch)
     image = _early_image(services, request, caller)
     if image is None:

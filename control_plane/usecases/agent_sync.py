@@ -15,7 +15,7 @@ from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.fault_reports import report_faults
+from control_plane.agents.fault_reports import FaultReport, report_faults
 from control_plane.agents.service import SyncResponse
 from control_plane.agents.storage_access import issued_scope
 from control_plane.agents.sync_acceptance import SyncRequest
@@ -63,7 +63,7 @@ def sync_agent(
     notice: InstanceNotice | None = None,
     incarnation: str = "",
     cached: Sequence[int] = (),
-    faults: Sequence[tuple[int | None, str]] | None = None,
+    faults: FaultReport | None = None,
 ) -> AgentAnswer:
     """Execute an agent's sync call, split into requests; return the answer to the last request.
 
@@ -80,9 +80,9 @@ def sync_agent(
         cached: the experiments whose packages the agent caches. The answer's field
             `ended_experiments` lists the ended, deleted and unknown ones. Without numbers, the
             answer lacks the field.
-        faults: all present faults of the agent's machine: slot and reason, None in place of a slot
-            for the whole machine. They are stored before the reports, so that no trial that fails
-            by a fault starts again on the faulty slot. None: the agent reports no change.
+        faults: all present faults of the agent's machine, and the use by people. Both are stored
+            before the reports, so that no trial that fails by a fault starts again on the faulty
+            slot. None: the agent reports no change.
 
     Raises:
         CommandRefused: "conflict" if `incarnation` is not the current one; nothing is stored.

@@ -168,6 +168,7 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         mixed and can_hold(needs.slots, mixable, needs.single_agent, mixed)
     ):
         why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == mixable)
+        why += agents.machines_text(services, to.name, needs.label)
         if place == RUN_SLOTS:
             raise invalid(place, f"could never start in pool {to.name}: it {why}")
         hint = "a trial class runs on one machine; use a command to run on several"
@@ -240,14 +241,14 @@ def process_warnings(
     reason = f"agents of pool {to.name} run trials as processes"
     values = config.masked_values()
     notices = {
-        cuda: tuple(process_setting_notices(values, cuda=cuda, reason=reason))
-        for cuda in (False, True)
+        device: tuple(process_setting_notices(values, device=device, reason=reason))
+        for device in ("cpu", "cuda", "rocm", "mps")
     }
     # Most experiments have no container settings, so that the pool's agents need not be read.
     if not any(notices.values()):
         return
     devices = agents.process_devices_in_pool(services, to.name, config.resources.agent_label)
-    warnings = (warning for device in sorted(devices) for warning in notices[device == "cuda"])
+    warnings = (warning for device in sorted(devices) for warning in notices[device])
     yield from dict.fromkeys(warnings)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.fault_reports import report_faults
+from control_plane.agents.fault_reports import FaultReport, report_faults
 from control_plane.agents.service import SyncResponse
 from control_plane.simulation.virtual_clock import VirtualClock
 from detcloud.shared.dead_tick import TickWatch
@@ -250,7 +250,7 @@ class SimulatedAgent(MachineAgent[TrialProcess]):
 
             def sync(host: Host) -> SyncResponse:
                 if is_changed:
-                    report_faults(host.engine, self.name, epoch, faults)
+                    report_faults(host.engine, self.name, epoch, FaultReport(faults))
                 return host.agents.sync(self.name, request)
 
             def handle(answer: SyncResponse) -> None:

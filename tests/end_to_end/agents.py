@@ -33,14 +33,14 @@ class Agents:
         self._network = network
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, slots: int) -> None:
-        """Start an agent; also restarts a killed agent."""
+    def start(self, name: str, slots: int, *options: str) -> None:
+        """Start an agent with further options; also restarts a killed agent."""
         home = self.laptop.home
         url = self.laptop.record()["url"]
         command = [sys.executable, "-P", "-m", "detcloud.agent", "--name", name]
         command += ["--url", url, "--pool", "default", "--slots", str(slots)]
         command += ["--token-file", str(home / "agent.token")]
-        command += ["--work-dir", str(self.folder(name)), "--stop-seconds", "2"]
+        command += ["--work-dir", str(self.folder(name)), "--stop-seconds", "2", *options]
         if self._network is not None:
             self._network.add(name)
             self._network.forward(int(url.rpartition(":")[2]))

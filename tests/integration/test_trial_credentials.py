@@ -143,7 +143,7 @@ def test_keys_of_the_credential_server_open_checkpoints_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = users_variables(data, tmp_path)
-    offered = without_user_variables(server.variables("4.1"), own, cuda=False)
+    offered = without_user_variables(server.variables("4.1"), own, device="cpu")
     for name, value in {**offered, **own}.items():
         monkeypatch.setenv(name, value)
     given = replace(checkpoints, access_key=None, secret_key=None)
@@ -214,5 +214,5 @@ def test_user_variables_override_the_agents_variables(
         "AWS_REGION",
         "DETCLOUD_STORAGE_CREDENTIALS_URI",
     )
-    left = without_user_variables(dict.fromkeys(names, "ours"), own, cuda=False)
+    left = without_user_variables(dict.fromkeys(names, "ours"), own, device="cpu")
     assert set(names) - set(left) == hidden

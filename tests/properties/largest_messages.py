@@ -12,6 +12,7 @@ from control_plane.actors import records
 from control_plane.actors.agent.exclusions import REASON_CHARACTERS_MAX as EXCLUSION_CHARACTERS_MAX
 from control_plane.actors.agent.machine_faults import FAULTS_MAX
 from control_plane.actors.agent.machine_faults import REASON_CHARACTERS_MAX as FAULT_CHARACTERS_MAX
+from control_plane.actors.agent.occupancy import REASON_CHARACTERS_MAX as OCCUPANCY_CHARACTERS_MAX
 from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
@@ -129,7 +130,10 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     listed = tuple((number, "cuda", long, long) for number in range(slots))
     installation = f"{'f' * 32}/{'f' * 32}"
     host = "a" * 253
-    return to_agent.AgentEnrolled(name, pool, listed, text(200), "", host, "docker", installation)
+    memory_mib = (2**31,) * slots
+    return to_agent.AgentEnrolled(
+        name, pool, listed, text(200), "", host, "docker", installation, memory_mib
+    )
 
 
 def large_experiment(number: int, trials: int) -> to_experiment.ExperimentSubmitted:
@@ -423,7 +427,11 @@ _AGENT = f"agent#{AGENTS[0]}"
 _CROWDED = f"agent#{CROWDED_AGENT}"
 AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentEnrolled: Largest(
-        _CROWDED, lambda: enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
+        _CROWDED,
+        lambda: replace(
+            enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX),
+            occupancy=(text(OCCUPANCY_CHARACTERS_MAX), True),
+        ),
     ),
     to_agent.AllocationPlaced: Largest(
         _AGENT,
@@ -436,7 +444,9 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.FaultsReported: Largest(
         _CROWDED,
         lambda: to_agent.FaultsReported(
-            1, tuple((slot, text(FAULT_CHARACTERS_MAX)) for slot in range(FAULTS_MAX))
+            1,
+            tuple((slot, text(FAULT_CHARACTERS_MAX)) for slot in range(FAULTS_MAX)),
+            (text(OCCUPANCY_CHARACTERS_MAX), True),
         ),
     ),
     to_agent.AgentDisableRequested: Largest(

@@ -14,6 +14,7 @@ from control_plane.actors.agent.exclusions import (
     present_exclusions,
 )
 from control_plane.actors.agent.machine_faults import MachineFault, restrict, update_faults
+from control_plane.actors.agent.occupancy import Occupancy, next_occupancy
 from control_plane.actors.messages.agent import (
     LOOPBACK,
     AgentDeclaredLost,
@@ -121,14 +122,18 @@ class AgentState:
     """The exclusions of the machine from the pool. New sessions and losses do not change them."""
     installation: str = ""
     """The field `installation` of the last AgentEnrolled."""
+    memory_mib: tuple[int, ...] = ()
+    """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
+    occupancy: Occupancy | None = None
+    """The last report of the machine's use by people. None: nobody uses the machine."""
 
     @property
     def effective_availability(self) -> Availability:
         """Return the availability for the scheduler: users' settings without faulty slots.
 
-        An excluded machine takes no work.
+        An excluded machine and a machine that people use take no work.
         """
-        return restrict(self.availability, self.faults, self.exclusions)
+        return restrict(self.availability, self.faults, self.exclusions, self.occupancy)
 
 
 def step(
@@ -220,7 +225,9 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
     context.reply = epoch
     exclusions = () if state is None else present_exclusions(state.exclusions, context.now_ms)
     slots = tuple(slot[0] for slot in message.slots)
-    open_slots = restrict(availability, faults, exclusions)
+    occupied = None if state is None else state.occupancy
+    occupancy = next_occupancy(occupied, message.occupancy, context.now_ms)
+    open_slots = restrict(availability, faults, exclusions, occupancy)
     joined = AgentJoined(message.agent, epoch, slots, open_slots, message.label)
     context.send(addresses.pool(message.pool), joined)
     context.write_row(AGENTS, message.agent, message.pool.encode())
@@ -245,6 +252,8 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         faults=faults,
         exclusions=exclusions,
         installation=message.installation,
+        memory_mib=message.memory_mib,
+        occupancy=occupancy,
     )
 
 
@@ -331,7 +340,7 @@ def _apply_command(
 
 
 def _apply_faults(state: AgentState, message: FaultsReported, context: StepContext) -> AgentState:
-    """Replace the faults of the machine. The reply is the agent's id.
+    """Replace the faults and the occupancy of the machine. The reply is the agent's id.
 
     If the availability for the scheduler changes, the pool gets an AgentAvailabilityChanged. A
     report of an earlier session changes nothing, nor does a repeated report.
@@ -340,15 +349,19 @@ def _apply_faults(state: AgentState, message: FaultsReported, context: StepConte
     if message.epoch != state.epoch or state.lost:
         return state
     faults = update_faults(state.faults, message.faults, context.now_ms)
-    if faults == state.faults:
+    occupancy = next_occupancy(state.occupancy, message.occupancy, context.now_ms)
+    if (faults, occupancy) == (state.faults, state.occupancy):
         return state
+    if occupancy != state.occupancy:
+        text = "nobody uses the machine any more" if occupancy is None else occupancy.reason
+        context.add_reason(text)
     ended = [fault for fault in state.faults if fault not in faults]
     begun = [fault for fault in faults if fault not in state.faults]
     for word, changed in (("closed", begun), ("open again, no longer", ended)):
         for fault in changed:
             place = "the machine" if fault.slot is None else f"slot {fault.slot}"
             context.add_reason(f"{place} is {word}: {fault.reason}")
-    return _change_availability(state, evolve(state, faults=faults), context)
+    return _change_availability(state, evolve(state, faults=faults, occupancy=occupancy), context)
 
 
 def _apply_exclusion(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from control_plane.actors.agent.exclusions import Exclusion
+from control_plane.actors.agent.occupancy import Occupancy
 from control_plane.actors.records import Availability
 
 FAULTS_MAX = 16
@@ -48,15 +49,23 @@ def restrict(
     availability: Availability,
     faults: Sequence[MachineFault],
     exclusions: Sequence[Exclusion] = (),
+    occupancy: Occupancy | None = None,
 ) -> Availability:
     """Return the availability without faulty slots.
 
-    With a fault of the whole machine or an exclusion, the agent is disabled, and allocations may
-    finish. The agent reopens, unless a user disabled it. An allocation on a faulty slot is asked to
-    stop. A user's setting is never loosened.
+    With a fault of the whole machine, an exclusion or an occupancy, the agent is disabled, and
+    allocations may finish. The agent reopens, unless a user disabled it. An allocation on a faulty
+    slot is asked to stop. An occupancy with `checkpoints` asks trials to leave, also on an agent
+    that a user drains. A user's setting is never loosened.
     """
     slots = {fault.slot for fault in faults if fault.slot is not None}
     restricted = replace(availability, disabled=tuple(sorted({*availability.disabled, *slots})))
-    if availability.enabled and (exclusions or any(fault.slot is None for fault in faults)):
-        return replace(restricted, enabled=False, draining=True, reopens=True)
+    checkpoints = occupancy is not None and occupancy.checkpoints
+    is_faulty = any(fault.slot is None for fault in faults)
+    if availability.enabled and (exclusions or occupancy or is_faulty):
+        return replace(
+            restricted, enabled=False, draining=True, reopens=True, checkpoints=checkpoints
+        )
+    if availability.draining:
+        return replace(restricted, checkpoints=checkpoints)
     return restricted

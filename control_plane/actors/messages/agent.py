@@ -29,6 +29,10 @@ class AgentEnrolled:
     """The incarnation of the cluster's state and the id of the agent's work directory, as
     `INCARNATION/ID`. "": an older agent, or the agent of an instance.
     """
+    memory_mib: tuple[int, ...] = ()
+    """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
+    occupancy: tuple[str, bool] | None = None
+    """As in FaultsReported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class AgentDisableRequested:
 
 @dataclass(frozen=True, slots=True)
 class FaultsReported:
-    """Command: the agent reported all present faults of the machine.
+    """Command: the agent reported all present faults and the use by people of the machine.
 
     The reply is the agent's id.
     """
@@ -112,6 +116,10 @@ class FaultsReported:
     """The number of the session."""
     faults: tuple[tuple[int | None, str], ...] = ()
     """The slot and the reason of each fault. None in place of a slot: the whole machine."""
+    occupancy: tuple[str, bool] | None = None
+    """The reason why people use the machine, and whether running trials leave. None: nobody uses
+    the machine, or an older agent.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,10 @@ def finish_fold(state: PoolState, context: StepContext) -> PoolState:
     if not state.needs_scheduling:
         return state
     concerned = state.queued or (state.settings_changed and state.running)
+    is_changed = state.settings_changed
     state = evolve(state, needs_scheduling=False, settings_changed=False, wait_reason="")
-    state = run_scheduler(state, context) if concerned else state
+    if concerned:
+        state = run_scheduler(state, context, is_changed=is_changed)
     return release_waiting_jobs(state, context) if state.queued else state
 
 

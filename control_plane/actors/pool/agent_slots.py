@@ -270,7 +270,11 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
     agent = _decode_agent(value)
     if agent.availability.draining:
         held_count = agent.held_count
-        return AgentCapacity(name, held_count, 0, agent.label, agent.aux_count, 0, draining=True)
+        capacity = AgentCapacity(
+            name, held_count, 0, agent.label, agent.aux_count, 0, draining=True
+        )
+        closed = agent.availability
+        return replace(capacity, checkpoints=closed.checkpoints, reopens=closed.reopens)
     if not agent.can_take_work:
         return None
     aux_free = max(0, aux - agent.aux_count)
@@ -356,7 +360,10 @@ def _encode_agent(slots: AgentSlots) -> list[object]:
     availability = slots.availability
     if availability != OPEN or slots.label:
         encoded = [availability.enabled, availability.draining, availability.disabled]
-        value.append([*encoded, True] if availability.reopens else encoded)
+        if availability.checkpoints:
+            value.append([*encoded, availability.reopens, True])
+        else:
+            value.append([*encoded, True] if availability.reopens else encoded)
         value.append(slots.label)
     return value
 
@@ -386,7 +393,8 @@ def _decode_agent(value: object) -> AgentSlots:
     availability, label = OPEN, ""
     if more:
         (enabled, draining, disabled, *newer), label = more[:2]
-        availability = Availability(enabled, draining, tuple(disabled), bool(newer and newer[0]))
+        reopens, checkpoints = bool(newer and newer[0]), len(newer) > 1 and bool(newer[1])
+        availability = Availability(enabled, draining, tuple(disabled), reopens, checkpoints)
         availability = OPEN if availability == OPEN else availability
     read = {name: _decode_part(part) for name, part in parts.items()}
     return AgentSlots(epoch, tuple(slots), read, availability, label)

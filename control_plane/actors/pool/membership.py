@@ -75,6 +75,7 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
     )
     agents.put(message.agent, after)
     state = update_totals(evolve(state, agents=state.agents + (before is None)), previous, after)
+    state = _note_departures(state, after)
     slot_lost = AgentLost(message.agent, message.epoch, "it came back without the slot")
     state = _lose_parts(state, slot_lost, previous, lost, context)
     _stop_on_closed_slots(message.agent, after, context)
@@ -96,7 +97,18 @@ def _change_availability(
     after = replace(before, availability=message.availability)
     agents.put(message.agent, after)
     _stop_on_closed_slots(message.agent, after, context)
-    return update_totals(state, before, after)
+    return _note_departures(update_totals(state, before, after), after)
+
+
+def _note_departures(state: PoolState, agent: AgentSlots) -> PoolState:
+    """Return the state in which the fold ends with a pass of the scheduler, if trials must leave
+    the agent.
+
+    The pass preempts the trials, because the job's row stores whether a trial may be preempted.
+    """
+    if not agent.availability.checkpoints or not agent.parts:
+        return state
+    return evolve(state, needs_scheduling=True, settings_changed=True)
 
 
 def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) -> None:

@@ -38,7 +38,9 @@ from control_plane.scheduling.model import (
     SchedulePlan,
     Victim,
 )
+from control_plane.scheduling.occupied_agents import add_departures, occupied_agents
 from control_plane.scheduling.quiet_hours import (
+    QuietPeriod,
     add_quiet_hours,
     period_at,
     quiet_text,
@@ -64,7 +66,7 @@ PARTS_OF_ONE = 5
 PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 
 
-def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
+def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = False) -> PoolState:
     """Schedule the pool: start allocations and preempt others.
 
     Return the state with `wait_reason`, `needs_scheduling`, `protected` and `reservation` updated.
@@ -73,14 +75,17 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
 
     If requests are queued and the pool is draining or over its budget, nothing starts. Without
     queued requests, allocations beyond `max_slots` are preempted even then. In quiet hours, only
-    urgent jobs start, and running work of other jobs is preempted if the rules say so. If the plan
-    exceeds a commit or STARTS_MAX, the pool sends itself a SchedulingContinued. Requests first
-    start on slots that their jobs share, and the scheduler plans the rest.
+    urgent jobs start, and running work of other jobs is preempted if the rules say so. Trials on
+    machines that people use are preempted if the agents ask for it. If the plan exceeds a commit or
+    STARTS_MAX, the pool sends itself a SchedulingContinued. Requests first start on slots that jobs
+    share, and the scheduler plans the rest.
+
+    `is_changed` is whether settings or agents changed, which may concern running allocations.
     """
     settings = settings_of(context)
     period = period_at(settings.quiet_periods, context.now_ms)
     closed = _closed_reason(state.name, settings) if state.queued else ""
-    if closed and not (period and period.checkpoints):
+    if closed and not _may_have_victims(period, settings, context, is_changed=is_changed):
         context.add_reason(closed)
         return evolve(state, wait_reason=closed)
     state = _remove_expired(state, context)
@@ -110,6 +115,7 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     if period is not None:
         quiet = quiet_text(state.name, settings.quiet_periods, context.now_ms)
         plan = add_quiet_hours(plan, view.jobs, period, quiet)
+    plan = add_departures(plan, view.jobs, occupied_agents(view.agents))
     applied = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
     for decision in decisions:
@@ -122,14 +128,31 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     if plan.wait_reason:
         context.add_reason(plan.wait_reason)
     wait_reason = plan.wait_reason if state.queued else ""
-    state = evolve(state, needs_scheduling=False, wait_reason=wait_reason)
+    state = evolve(state, needs_scheduling=False, settings_changed=False, wait_reason=wait_reason)
     return _continue_later(state, context) if more or is_full else state
 
 
 def _continue_later(state: PoolState, context: StepContext) -> PoolState:
-    """Send the pool a SchedulingContinued, and return the head with `needs_scheduling`."""
+    """Send the pool a SchedulingContinued, and return the head for the next pass.
+
+    The next pass continues with victims, too, even if no request is queued.
+    """
     context.send(context.address, SchedulingContinued())
-    return evolve(state, needs_scheduling=True)
+    return evolve(state, needs_scheduling=True, settings_changed=True)
+
+
+def _may_have_victims(
+    period: QuietPeriod | None, settings: PoolSettings, context: StepContext, *, is_changed: bool
+) -> bool:
+    """Return whether a pool that starts nothing may preempt work.
+
+    The causes are quiet hours, and machines that people use. The agents are read only if settings
+    or agents changed.
+    """
+    if period is not None and period.checkpoints:
+        return True
+    capacities = agents_of(context).capacities(settings.aux_per_agent) if is_changed else ()
+    return bool(occupied_agents(capacities))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from control_plane.api.agent_requests import (
     Enrolment,
     MachineNotice,
     SyncBody,
-    fault_tuples,
+    fault_report,
+    slot_memories,
     slot_tuples,
     sync_requests,
 )
@@ -130,6 +131,8 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         address=body.address,
         runtime=body.runtime,
         installation=body.installation,
+        memory_mib=slot_memories(body),
+        occupancy=None if body.occupancy is None else body.occupancy.report,
     )
     session = enrol_agent(services, enrolment, caller)
     return EnrolmentAnswer(
@@ -179,7 +182,7 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
             notice,
             body.incarnation,
             body.cached,
-            fault_tuples(body),
+            fault_report(body),
         )
     except (CommandRefused, RequestError):
         raise

@@ -21,7 +21,9 @@ def _enable_sentence(message: to_agent.AgentEnableRequested, context: SentenceCo
 
 
 def _faults_sentence(message: to_agent.FaultsReported, context: SentenceContext) -> str:
-    """Return the faults that the agent reported for the machine, or the end of all faults."""
+    """Return the faults and the use by people that the agent reported for the machine."""
+    if message.occupancy is not None and not message.faults:
+        return f"{context.name} reports that people use its machine: {message.occupancy[0]}"
     if not message.faults:
         return f"{context.name} reports no faults of its machine"
     listed = [

@@ -26,6 +26,7 @@ from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.cache_limits import CacheLimits
 from detcloud.agent.clouds import CLOUDS, load_instance
+from detcloud.agent.devices.discovery import discover_slots
 from detcloud.agent.health.machine_health import MachineHealth
 from detcloud.agent.installation import read_installation
 from detcloud.agent.node import Node
@@ -33,7 +34,7 @@ from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
 from detcloud.agent.processes.fork_server import ForkServer
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import ContainerRuntime
-from detcloud.agent.slots import Slot, SlotsUnknown, discover_slots, threads_per_slot
+from detcloud.agent.slots import Slot, SlotsUnknown, threads_per_slot
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
 from detcloud.agent.trial_grants import TrialGrants
@@ -46,7 +47,9 @@ from detcloud.shared.proxies import find_proxy
 from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
+    from detcloud.agent.people.people_watch import OccupancyWatch
     from detcloud.agent.self_termination import SelfTermination
+    from detcloud.agent.usage.amd import AmdReader
     from detcloud.agent.usage.nvml import GpuReader
 
 # The user and group of detcloud's images. Trials of an agent that runs as root must not be root.
@@ -80,8 +83,9 @@ def run(options: argparse.Namespace) -> int:
     be listed.
     """
     work = options.work_dir.absolute()
-    slots = discover_slots(options.slots, options.cpu_slots)
+    slots = discover_slots(options.slots, options.cpu_slots, options.slot_type)
     with _lock_work_directory(work):
+        slots = _keep_numbers(slots, work)
         authorities = _prepare_clients(options.url, work)
         token = _join_token(options, work)
         schedule = SyncSchedule()
@@ -127,6 +131,7 @@ def run(options: argparse.Namespace) -> int:
         notices = notice_source(options.notices, work)
         ending = _self_termination(options, node, session, alive)
         stop = options.stop_seconds, write_log_line
+        node.people = _occupancy_watch(options, session)
         agent = Agent(node, schedule, session, notices, *stop, alive, ending)
 
         def request_stop(*_: object) -> None:
@@ -161,7 +166,11 @@ def _watch_machine(
     node.health = MachineHealth(
         work, slots, write_log_line, session.report_faults, is_replaceable=is_replaceable
     )
-    reader: GpuReader | None = None
+    reader: GpuReader | AmdReader | None = None
+    if any(slot.type == "rocm" for slot in slots):
+        from detcloud.agent.usage.amd import AmdReader
+
+        reader = AmdReader(slots)
     if node.has_gpus:
         # Imported here to keep idle agents without GPUs small.
         from detcloud.agent.usage.nvml import GpuReader
@@ -184,6 +193,31 @@ def _self_termination(
     from detcloud.agent.self_termination import SelfTermination
 
     return SelfTermination(node, session, alive, write_log_line)
+
+
+def _occupancy_watch(options: argparse.Namespace, session: Session) -> OccupancyWatch | None:
+    """Return the watch over the use of the machine by people. None without such options.
+
+    Raise ConfigurationError if the machine does not record logins at the console.
+    """
+    if not options.people_hours and not options.people_at_console:
+        return None
+    # Imported here to keep other idle agents small.
+    from detcloud.agent.people.console import has_login_records
+    from detcloud.agent.people.people_watch import OccupancyRules, OccupancyWatch
+
+    if options.people_at_console and not has_login_records():
+        raise ConfigurationError(
+            "--people-at-console: this machine has neither /run/systemd/sessions nor /run/utmp; "
+            "use --people-hours"
+        )
+    rules = OccupancyRules(
+        tuple(options.people_hours),
+        options.people_running,
+        options.people_at_console,
+        options.people_delay_minutes,
+    )
+    return OccupancyWatch(rules, write_log_line, session.report_occupancy)
 
 
 def notice_source(source: str, work: Path) -> NoticeSource:
@@ -260,6 +294,16 @@ def _check_no_other_runtime(runtime: str, work: Path) -> None:
                     f"{launch.parents[1]} was begun with --container-runtime {other}; let it end "
                     "under an agent with that option first"
                 )
+
+
+def _keep_numbers(slots: Sequence[Slot], work: Path) -> list[Slot]:
+    """Return the slots with the numbers of earlier starts."""
+    if all(slot.type == "cpu" for slot in slots):
+        return list(slots)
+    # Imported here to keep idle agents without GPUs small.
+    from detcloud.agent.slot_numbers import keep_numbers
+
+    return keep_numbers(slots, work)
 
 
 def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:

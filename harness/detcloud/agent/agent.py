@@ -121,6 +121,8 @@ class Agent:
             self._look_for_notice()
             if self._node.health is not None:
                 self._node.health.poll()
+            if self._node.people is not None:
+                self._node.people.poll()
             if self._self_termination is not None:
                 self._self_termination.check(self._has_work)
         for allocation in self._node.allocations():

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from detcloud.agent.assignment.model_code import CodeCache
     from detcloud.agent.health.machine_health import MachineHealth
+    from detcloud.agent.people.people_watch import OccupancyWatch
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
     from detcloud.agent.trial_grants import TrialGrants
@@ -82,6 +83,8 @@ class Node:
         self.refuses_new = False
         # The examination of failed trials. None: no failure is the machine's.
         self.health: MachineHealth | None = None
+        # The watch over the use of the machine by people. None without options for people.
+        self.people: OccupancyWatch | None = None
         self.wake_event = threading.Event()
 
     def adopt(self) -> None:
@@ -185,7 +188,7 @@ class Node:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a slot of this node is a GPU."""
+        """Whether a slot of this node is an NVIDIA GPU or a MIG instance."""
         return any(slot.type == "cuda" for slot in self._slots.values())
 
     def find_slots(self, ids: Sequence[int]) -> list[Slot]:

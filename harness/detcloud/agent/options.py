@@ -8,12 +8,18 @@ from pathlib import Path
 
 from detcloud.agent.cache_limits import KERNELS_MIB, PACKAGES_MIB
 from detcloud.agent.clouds import CLOUDS
+from detcloud.agent.people.hours import Hours, HoursInvalid, parse_hours
 from detcloud.agent.runtime import LOG_BYTES_MAX
+from detcloud.agent.slots import AUTO, SLOT_TYPES
 
 STOP_SECONDS = 20.0
+# A week. A longer delay is more likely an error than a wish.
+MINUTES_MAX = 7 * 24 * 60
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
 KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
+PEOPLE_HOURS = "DETCLOUD_PEOPLE_HOURS"
+PEOPLE_AT_CONSOLE = "DETCLOUD_PEOPLE_AT_CONSOLE"
 # The file in which each runtime records a launch, by the runtime's name.
 RUNTIMES = {"process": "launch.json", "docker": "container.json"}
 
@@ -49,15 +55,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--region", default="", help="AWS_REGION of the trials, if the variable is set"
     )
-    parser.add_argument(
-        "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
-    )
-    parser.add_argument(
-        "--cpu-slots",
-        type=_parse_count,
-        help="CPU slots where no GPU is detected (default: one for each core); with 0 the agent "
-        "runs zero-slot trials only",
-    )
+    _add_slot_options(parser)
     parser.add_argument(
         "--alive-file",
         type=Path,
@@ -83,9 +81,66 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    _add_occupancy_options(parser)
     _add_process_options(parser)
     _add_container_options(parser)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.people_hours is None:
+        options.people_hours = _hours_of_environment(parser)
+    return options
+
+
+def _add_slot_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
+    )
+    parser.add_argument(
+        "--slot-type",
+        choices=SLOT_TYPES,
+        default=AUTO,
+        help="the devices to use as slots: NVIDIA GPUs (cuda), AMD GPUs (rocm), the GPU of a Mac "
+        "(mps) or cores (cpu); auto uses the first of these kinds that the machine has",
+    )
+    parser.add_argument(
+        "--cpu-slots",
+        type=_parse_count,
+        help="CPU slots where no GPU is detected (default: one for each core); with 0 the agent "
+        "runs zero-slot trials only",
+    )
+
+
+def _add_occupancy_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("on a machine that people use, too")
+    group.add_argument(
+        "--people-hours",
+        type=_parse_hours,
+        action="append",
+        metavar="HOURS",
+        help="hours of the week without trials, in the machine's time zone, for example "
+        "'mon-fri 09:00-18:00' (may be repeated; default: those in "
+        f"{PEOPLE_HOURS}, separated by semicolons)",
+    )
+    group.add_argument(
+        "--people-at-console",
+        action="store_true",
+        default=os.environ.get(PEOPLE_AT_CONSOLE, "") not in ("", "0"),
+        help="run no trials while somebody is logged in at this machine's screen; logins over "
+        f"ssh do not count; also {PEOPLE_AT_CONSOLE}=1",
+    )
+    group.add_argument(
+        "--people-delay-minutes",
+        type=_parse_minutes,
+        metavar="MINUTES",
+        default=10,
+        help="wait after the last logout before trials run again (default %(default)s)",
+    )
+    group.add_argument(
+        "--people-running",
+        choices=["checkpoint", "finish"],
+        default="checkpoint",
+        help="what running trials do when people come: save a checkpoint and leave, or finish "
+        "(default %(default)s)",
+    )
 
 
 def _add_process_options(parser: argparse.ArgumentParser) -> None:
@@ -152,6 +207,28 @@ def _parse_user(text: str) -> tuple[int, int]:
     if not (user.isdecimal() and group.isdecimal()):
         raise argparse.ArgumentTypeError(f"must be UID:GID, two numbers, not {text!r}")
     return int(user), int(group)
+
+
+def _parse_hours(text: str) -> Hours:
+    try:
+        return parse_hours(text)
+    except HoursInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _hours_of_environment(parser: argparse.ArgumentParser) -> list[Hours]:
+    """Return the hours in the variable PEOPLE_HOURS. Exit with code 2 for an invalid value."""
+    texts = filter(str.strip, os.environ.get(PEOPLE_HOURS, "").split(";"))
+    try:
+        return [parse_hours(text) for text in texts]
+    except HoursInvalid as error:
+        parser.error(f"the variable {PEOPLE_HOURS} {error}")
+
+
+def _parse_minutes(text: str) -> int:
+    if not text.isdecimal() or int(text) > MINUTES_MAX:
+        raise argparse.ArgumentTypeError(f"must be 0 to {MINUTES_MAX} minutes, not {text!r}")
+    return int(text)
 
 
 def _parse_count(text: str) -> int:

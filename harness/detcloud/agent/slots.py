@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-# NVIDIA's vendor id in the `vendor` files of PCI devices.
-NVIDIA_VENDOR = "0x10de"
+AUTO = "auto"
+SLOT_TYPES = (AUTO, "cuda", "rocm", "mps", "cpu")
+"""The values of `--slot-type`. `auto` uses the first type in this order that the machine has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,101 +22,61 @@ class Slot:
     id: int
     """The device's number on this node."""
     type: str
-    """`cuda` or `cpu`."""
+    """`cuda`, `rocm`, `mps` or `cpu`."""
     uuid: str
-    """An identifier that stays the same when the agent restarts."""
+    """An identifier that no restart of agent or machine changes."""
     name: str
     """The device's model name, or `CPU`."""
+    memory_mib: int = 0
+    """The device's memory. 0 for a CPU slot, or if unknown."""
+    gpu: str = ""
+    """The UUID of the GPU that a MIG instance is a part of. "" for any other device."""
+    handle: str = ""
+    """The device's name in variables that show devices to a process. "": the UUID."""
+    files: tuple[str, ...] = ()
+    """The device files that a container needs for an AMD GPU."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The slot's fields in an enrolment."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "uuid": self.uuid,
+            "name": self.name,
+            "memory_mib": self.memory_mib,
+        }
 
 
 class SlotsUnknown(Exception):
     """The node's devices could not be listed."""
 
 
-def discover_slots(count: int | None, without_gpus: int | None = None) -> list[Slot]:
-    """Return the slots of this node.
-
-    With a `count`, return this number of CPU slots and detect nothing. Otherwise return a slot for
-    each NVIDIA GPU. Without GPUs, return `without_gpus` CPU slots, by default one per usable core.
-    Raise SlotsUnknown if nvidia-smi fails although the node has an NVIDIA device.
-    """
-    if count is not None:
-        return cpu_slots(count)
-    return nvidia_slots() or cpu_slots(usable_cores() if without_gpus is None else without_gpus)
-
-
-def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
-    """Return a slot for each GPU that nvidia-smi lists.
-
-    Return an empty list if nvidia-smi is not installed, or fails on a machine without an NVIDIA
-    device. Raise SlotsUnknown if nvidia-smi fails on a machine with an NVIDIA device. `root` is the
-    folder that contains the machine's dev and sys folders.
-    """
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    try:
-        return parse_nvidia_listing(_run_nvidia_smi(program))
-    except SlotsUnknown:
-        # GPU machine images contain nvidia-smi, but may also run on machines without a GPU.
-        if not _has_nvidia_device(root):
-            return []
-        raise
-
-
-def query_nvidia_smi(fields: str) -> str:
-    """Return the output of nvidia-smi: for each GPU, a line of comma-separated values.
-
-    Raise SlotsUnknown if nvidia-smi is missing or fails.
-    """
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        raise SlotsUnknown("nvidia-smi is not installed")
-    return _run_nvidia_smi(program, fields)
-
-
-def _run_nvidia_smi(program: str, fields: str = "index,uuid,name") -> str:
-    """Return what nvidia-smi prints about each GPU. Raise SlotsUnknown if nvidia-smi fails."""
-    # Imported here to keep idle agents without GPUs small (docs/benchmarks.md, `cluster`: idle).
-    import subprocess
-
-    command = [program, f"--query-gpu={fields}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SlotsUnknown(f"nvidia-smi failed: {error}; give --slots N for CPU slots") from error
-    if done.returncode != 0:
-        shown = (done.stderr or done.stdout).strip()[:200]
-        raise SlotsUnknown(f"nvidia-smi failed: {shown}; give --slots N for CPU slots")
-    return done.stdout
-
-
-def _has_nvidia_device(root: Path) -> bool:
-    """Whether the machine has an NVIDIA device, with or without a driver."""
-    if any(root.glob("dev/nvidia*")):
-        return True
-    vendors = root.glob("sys/bus/pci/devices/*/vendor")
-    return any(vendor.read_text(encoding="ascii").strip() == NVIDIA_VENDOR for vendor in vendors)
-
-
-def parse_nvidia_listing(listing: str) -> list[Slot]:
-    """Parse lines of `index, uuid, name` into `cuda` slots, and skip blank lines.
-
-    Raise SlotsUnknown if a line has fewer than three fields or the index is no number.
-    """
-    slots = []
-    for line in filter(None, map(str.strip, listing.splitlines())):
-        fields = [field.strip() for field in line.split(",", 2)]
-        if len(fields) != 3 or not fields[0].isdigit():
-            raise SlotsUnknown(f"nvidia-smi printed {line!r}; expected index, uuid, name")
-        slots.append(Slot(int(fields[0]), "cuda", fields[1], fields[2]))
-    return slots
-
-
 def cpu_slots(count: int) -> list[Slot]:
     """Return `count` CPU slots with ids from 0. The uuids contain the host name and the id."""
     host = socket.gethostname()
     return [Slot(n, "cpu", f"cpu-{host}-{n}", "CPU") for n in range(count)]
+
+
+def number_slots(slots: Sequence[Slot], known: Mapping[str, int]) -> list[Slot]:
+    """Return the slots with the known numbers of devices, sorted by number.
+
+    A new device keeps its present number if no other device has it. Otherwise the device gets the
+    lowest free number. `known` has the number of each device by UUID, of absent devices as well.
+    """
+    taken = set(known.values())
+    numbered = []
+    for slot in slots:
+        number = known.get(slot.uuid)
+        if number is None:
+            number = slot.id if slot.id not in taken else _lowest_free(taken)
+            taken.add(number)
+        numbered.append(replace(slot, id=number))
+    return sorted(numbered, key=lambda slot: slot.id)
+
+
+def _lowest_free(taken: set[int]) -> int:
+    return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def threads_per_slot(slots: Sequence[Slot]) -> int:

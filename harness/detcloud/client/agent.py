@@ -63,7 +63,7 @@ class Slot(Resource):
     """
 
     id = Field[int]("The number of the slot on its agent, from 0.")
-    type = Field[str]("The type of the slot: `cuda` or `cpu`.")
+    type = Field[str]("The type of the slot: `cuda`, `rocm`, `mps` or `cpu`.")
     allocation = Field[str | None](
         "The id of the first allocation on the slot; None if the slot is free."
     )

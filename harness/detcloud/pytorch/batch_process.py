@@ -21,6 +21,7 @@ from detcloud import core
 from detcloud.core import CheckpointReference
 from detcloud.pytorch.batch_data import move_to_device
 from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.devices import process_device
 from detcloud.pytorch.gang import join_process_group
 from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError
@@ -183,9 +184,7 @@ class TorchBatchProcessorContext:
 
 def default_device(core_context: core.Context) -> torch.device:
     """Return the process's GPU, by local rank, or the CPU without GPUs."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", core_context.distributed.local_rank)
+    return process_device(core_context.distributed.local_rank)
 
 
 def torch_batch_process(

@@ -16,6 +16,7 @@ from torch.profiler import tensorboard_trace_handler
 from detcloud import core
 from detcloud.core import TensorboardMode
 from detcloud.pytorch.batch_data import move_to_device
+from detcloud.pytorch.devices import process_device
 from detcloud.pytorch.event_files import TRIAL_FOLDER, open_summary_writer
 from detcloud.pytorch.experimental import PyTorchExperimentalContext
 from detcloud.pytorch.former_environment import (
@@ -117,7 +118,7 @@ class PyTorchTrialContext(TrialFacts, WrappedObjects, TrainingPosition):
         TrainingPosition.__init__(self)
         core_context.loop.kind = TrainingLoop.TRAINER
         local = self.distributed.local_rank
-        device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+        device = process_device(local)
         options = core_context.info.config.get("optimizations") or {}
         WrappedObjects.__init__(self, device, options, aggregation_frequency)
         self.precision = MixedPrecision(self.device)

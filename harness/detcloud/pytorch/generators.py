@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from detcloud.pytorch.devices import uses_mps
+
 numpy: ModuleType | None
 try:
     import numpy
@@ -44,7 +46,7 @@ def seed_worker(seed: int) -> None:
 def capture_state() -> dict[str, Any]:
     """Return the states of the generators of Python, torch, all GPUs and, if installed, NumPy.
 
-    The result contains tensors and plain data.
+    The GPU of a Mac counts if the trial has its slot. The result contains tensors and plain data.
     """
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
@@ -52,6 +54,8 @@ def capture_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
+    if uses_mps():
+        state["mps"] = torch.mps.get_rng_state()
     if numpy is not None:
         name, keys, *rest = numpy.random.get_state(legacy=True)
         state["numpy"] = [name, keys.tolist(), *rest]
@@ -70,6 +74,8 @@ def restore_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     for index, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(device_state, index)
+    if "mps" in state and uses_mps():
+        torch.mps.set_rng_state(state["mps"])
     if numpy is not None and "numpy" in state:
         name, keys, *rest = state["numpy"]
         numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))

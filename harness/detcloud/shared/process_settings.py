@@ -25,7 +25,7 @@ _BUCKET_FOLDERS = ("local_cache_host_path", "local_cache_container_path")
 
 
 def process_setting_notices(
-    config: Mapping[str, Any], *, cuda: bool, reason: str = AGENT
+    config: Mapping[str, Any], *, device: str, reason: str = AGENT
 ) -> Iterator[str]:
     """Yield a sentence for each configured setting that has no effect without containers.
 
@@ -37,10 +37,10 @@ def process_setting_notices(
     propagation.
 
     Raise KeyError for a mount without a path. A section that is no dict counts as missing. `config`
-    is the configuration as JSON values. `cuda` is whether trials run on GPUs. `reason` names the
+    is the configuration as JSON values. `device` is the type of the slots. `reason` names the
     agents without containers, and is part of each sentence.
     """
-    if image := configured_image(_section(config, "environment"), cuda=cuda):
+    if image := configured_image(_section(config, "environment"), device=device):
         yield f"image {image} is not used: {reason}"
     for name, field in CONTAINERS_ONLY:
         value = _section(config, name).get(field)
@@ -61,7 +61,7 @@ def process_setting_notices(
         )
 
 
-def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
+def configured_image(environment: Mapping[str, Any], *, device: str) -> str:
     """Return the configured image for a kind of device. Return "" without an image.
 
     `environment` is the section of the configuration. A text counts for all devices. In a dict of
@@ -71,9 +71,9 @@ def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
     """
     image = environment.get("image")
     if isinstance(image, dict):
-        kind = "cuda" if cuda else "cpu"
-        image = image.get(kind) or (image.get("gpu") if cuda else None)
-        if image == STEP_ERA_IMAGES[kind]:
+        kind = device if device in ("cuda", "rocm") else "cpu"
+        image = image.get(kind) or (image.get("gpu") if kind == "cuda" else None)
+        if image == STEP_ERA_IMAGES.get(kind):
             return ""
     return str(image or "")
 

@@ -79,18 +79,11 @@ UNUSED_SETTINGS = (
 )
 
 
-DETERMINED_IMAGES = "determinedai/"
-OTHER_KINDS = ("cpu", "cuda", "gpu")
-"""The kinds of devices of slots. `gpu` is a former name of `cuda`."""
-
-
 def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each configured setting without an effect.
 
-    `config` is the configuration as JSON values. Settings with default values are skipped. The
-    image or the environment variables for `rocm` count if they differ from each value for another
-    kind of device; Determined's own images do not count. A section that is no mapping counts as
-    missing.
+    `config` is the configuration as JSON values. Settings with default values are skipped. A
+    section that is no mapping counts as missing.
     """
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
@@ -106,10 +99,6 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     environment = config.get("environment")
     if isinstance(environment, Mapping) and _has_open_port(environment.get("proxy_ports")):
         yield f"{OPEN_PORTS} is not used: only the owner of a trial and admins open tunnels"
-    for name in ("image", "environment_variables"):
-        given = environment.get(name) if isinstance(environment, Mapping) else None
-        if isinstance(given, Mapping) and _is_of_its_own(given, "rocm"):
-            yield f"environment.{name}.rocm is not used: slots are CPUs and GPUs of NVIDIA"
 
 
 def _has_open_port(entries: object) -> bool:
@@ -122,18 +111,6 @@ def _has_open_port(entries: object) -> bool:
 
 def _list_entries(entries: object) -> Sequence[object]:
     return entries if isinstance(entries, Sequence) else ()
-
-
-def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
-    """Whether a kind of device has a configured value that differs from all kinds of slots.
-
-    Determined's default images, which Determined wrote into every configuration, do not count.
-    False for a missing or empty value.
-    """
-    value = by_device.get(kind)
-    is_default = isinstance(value, str) and value.startswith(DETERMINED_IMAGES)
-    is_wish = bool(value) and not is_default
-    return is_wish and all(by_device.get(other) != value for other in OTHER_KINDS)
 
 
 def asks_for_something(

@@ -6,22 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.agent.devices.discovery import discover_slots
+from detcloud.agent.devices.nvidia import nvidia_slots
 from detcloud.agent.slots import (
     Slot,
     SlotsUnknown,
     cpu_slots,
-    discover_slots,
-    nvidia_slots,
-    parse_nvidia_listing,
     usable_cores,
 )
-
-
-def test_nvidia_devices_become_slots() -> None:
-    listing = "0, GPU-a, NVIDIA H100 80GB HBM3\n1, GPU-b, NVIDIA H100 80GB HBM3\n"
-    assert parse_nvidia_listing(listing)[1] == Slot(1, "cuda", "GPU-b", "NVIDIA H100 80GB HBM3")
-    with pytest.raises(SlotsUnknown, match="No devices"):
-        parse_nvidia_listing("No devices were found")
 
 
 @pytest.fixture
@@ -79,7 +71,26 @@ def test_cpu_slots_require_no_gpu_or_an_explicit_count(
     nvidia_smi: Callable[[str], None],
 ) -> None:
     nvidia_smi(f"echo '{listed}'")
-    assert [slot.type for slot in discover_slots(count, without_gpus)] == types
+    assert [slot.type for slot in discover_slots(count, without_gpus, environment={})] == types
+
+
+def test_slot_type_excludes_other_devices(nvidia_smi: Callable[[str], None]) -> None:
+    nvidia_smi("echo '0, GPU-a, H100'")
+    assert {slot.type for slot in discover_slots(None, 2, "cpu", {})} == {"cpu"}
+    assert [slot.uuid for slot in discover_slots(None, 2, "cuda", {})] == ["GPU-a"]
+    with pytest.raises(SlotsUnknown, match="--slot-type mps"):
+        discover_slots(None, 2, "mps", {})
+
+
+def test_enrolment_has_the_fields_of_the_protocol() -> None:
+    slot = Slot(3, "cuda", "MIG-a", "A100 MIG 1g.5gb", 5120, "GPU-a")
+    assert slot.fields == {
+        "id": 3,
+        "type": "cuda",
+        "uuid": "MIG-a",
+        "name": "A100 MIG 1g.5gb",
+        "memory_mib": 5120,
+    }
 
 
 def test_an_agent_may_have_no_slots() -> None:

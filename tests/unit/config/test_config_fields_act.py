@@ -229,10 +229,10 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
 def notices_of(config: ExperimentConfig) -> list[str]:
     """Return the notices of a configuration, at the submission and in the logs of trials."""
     values = config.trial_values()
-    notices = [*config_warnings(config), *container_notices(values, "", cuda=False)]
+    notices = [*config_warnings(config), *container_notices(values, "", device="cpu")]
     return [
         *notices,
-        *(line for cuda in (False, True) for line in process_notices(values, cuda=cuda)),
+        *(line for kind in ("cpu", "cuda") for line in process_notices(values, device=kind)),
     ]
 
 

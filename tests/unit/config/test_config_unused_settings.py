@@ -86,7 +86,7 @@ def test_container_settings_give_notices_without_containers() -> None:
     }
     assert documented == {name.split(".")[-1] for name in OF_CONTAINERS}
     for name, (config, text) in OF_CONTAINERS.items():
-        (notice,) = process_setting_notices(config, cuda=False, reason="WHY")
+        (notice,) = process_setting_notices(config, device="cpu", reason="WHY")
         assert text in notice, name
         assert "WHY" in notice
 
@@ -168,21 +168,6 @@ def test_warns_of_variables_that_refer_to_variables(variables: Any, references: 
 def test_warns_of_command_slots_in_experiments() -> None:
     (warning,) = config_warnings(check_changed(LENGTH, {"resources.slots": 4}))
     assert warning.startswith("resources.slots is not used: slots_per_trial says how many")
-
-
-@pytest.mark.parametrize("name", ["image", "environment_variables"])
-def test_warns_of_values_for_device_kinds_without_slots(name: str) -> None:
-    first, other = ("a/b", "c/d") if name == "image" else (["A=1"], ["A=2"])
-    path = f"environment.{name}"
-    (warning,) = config_warnings(check_changed(LENGTH, {path: {"cpu": first, "rocm": other}}))
-    assert warning.startswith(f"{path}.rocm is not used: ")
-    for value in (
-        first,
-        {"cpu": first, "rocm": first},
-        {"cuda": first, "rocm": first},
-        {"cpu": first},
-    ):
-        assert list(config_warnings(check_changed(LENGTH, {path: value}))) == []
 
 
 def test_warns_of_pool_patience_with_a_single_pool() -> None:

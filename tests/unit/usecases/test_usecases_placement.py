@@ -87,7 +87,7 @@ def test_rejects_slots_with_sizes_that_would_fit(
     # An agent has up to 8 slots; above 8, only whole agents count: 16 and 24.
     assert message == (
         "no trial could ever start in pool default: it needs 12 slots: agents have 8;"
-        " it would fit with 8, 16 or 24"
+        " it would fit with 8, 16 or 24; the pool has 3 agents with 8 CPU"
     )
     assert problem(submit(cluster, slots_per_trial=32))[0] == "resources.slots_per_trial"
 
@@ -400,6 +400,19 @@ def test_command_error_names_the_setting_of_commands(cluster: Cluster) -> None:
     assert problem(answer) == (
         "resources.slots",
         "could never start in pool default: it needs 5 slots on one agent: agents have 2; it would "
-        "fit with 2",
+        "fit with 2; the pool has 1 agent with 2 CPU",
     )
     assert not answer.json["error"]["details"][0].get("hint")
+
+
+def test_error_names_the_machines_of_the_pool(cluster: Cluster) -> None:
+    for number, names in enumerate((["A100"] * 4, ["A100"] * 4, ["RTX 4090", "T4"])):
+        slots = [
+            {"id": place, "type": "cuda", "uuid": f"GPU-{number}-{place}", "name": name}
+            for place, name in enumerate(names)
+        ]
+        body = {"name": f"m{number}", "resource_pool": "default", "slots": slots, "version": "1"}
+        path, token = f"{V1}/agents", TOKENS[Role.JOIN]
+        assert call(cluster.app, "POST", path, token=token, content=body).status == 200
+    _, message = problem(submit(cluster, slots_per_trial=99))
+    assert message.endswith("; the pool has 2 agents with 4 A100, 1 agent with 1 RTX 4090 and 1 T4")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.allocation.start_times import StartTimes
 from detcloud.agent.assignment.environment import (
     gang_variables,
+    slot_type,
     trial_environment,
     without_user_variables,
 )
@@ -82,9 +83,25 @@ class Assignment:
         return config if isinstance(config, dict) else {}
 
     @property
-    def uses_cuda(self) -> bool:
-        """Whether at least one slot of the trial is a GPU. False without slots."""
-        return any(slot.type == "cuda" for slot in self.slots)
+    def device(self) -> str:
+        """The type of the trial's slots: `cuda`, `rocm`, `mps` or `cpu`. `cpu` without slots."""
+        return slot_type(self.slots)
+
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether the trial's slots are GPUs. False without slots."""
+        return self.device != "cpu"
+
+    def slot_notices(self) -> list[str]:
+        """Return a log line if the trial has several slots and some are MIG instances."""
+        instances = [slot for slot in self.slots if slot.gpu]
+        if not instances or len(self.slots) == 1:
+            return []
+        numbers = ", ".join(str(slot.id) for slot in instances)
+        return [
+            f"[detcloud] slots {numbers} are MIG instances: a process uses only the first, and "
+            "NCCL connects none; use slots_per_trial: 1"
+        ]
 
     @property
     def has_hook(self) -> bool:
@@ -136,7 +153,7 @@ class Assignment:
         variables of the gang, `reserved`. Reserved names in the user's variables are ignored.
         `base` must contain PYTHONPATH if the user sets PYTHONPATH.
         """
-        storage = without_user_variables(self.storage, self.variables, cuda=self.uses_cuda)
+        storage = without_user_variables(self.storage, self.variables, device=self.device)
         own = {**determined_variables(self.spec), **share_variables(self.spec)}
         base = {**own, **base, **storage}
         reserved = {**gang_variables(self.spec), **(reserved or {})}

@@ -35,6 +35,8 @@ CONTAINER_PACKAGES = "/run/detcloud"
 CONTAINER_AUTHORITIES = f"{CONTAINER_PACKAGES}/authorities.pem"
 """The place in a container where the agent mounts its file of authorities."""
 CONTAINER_USER_NAME = "detcloud"
+SLOT_TYPE = "DETCLOUD_SLOT_TYPE"
+"""The variable with the type of the trial's slots."""
 
 
 def shared_environment(agent_environment: Mapping[str, str], threads: int) -> dict[str, str]:
@@ -89,6 +91,7 @@ def _python_environment(threads: int, packages: str) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": packages,
         "CUDA_VISIBLE_DEVICES": "",
+        "ROCR_VISIBLE_DEVICES": "",
     }
 
 
@@ -110,8 +113,7 @@ def trial_environment(
     environment = dict(base)
     environment["TMPDIR"] = _temporary_folder(directory)
     environment[TEMPORARY_FOLDER_VARIABLE] = str(directory.home / "tmp")
-    devices = [slot for slot in slots if slot.type == "cuda"]
-    configured = variables_by_name(variables, cuda=bool(devices))
+    configured = variables_by_name(variables, device=slot_type(slots))
     environment |= {name: value for name, value in configured.items() if not is_reserved(name)}
     # A user's proxy replaces the machine's in both cases of the variable: programs read either.
     environment |= complete_proxies(environment, configured)
@@ -120,23 +122,51 @@ def trial_environment(
     environment["DETCLOUD_WORKER_THREADS"] = configured.get("OMP_NUM_THREADS", "1")
     environment["HOME"] = str(directory.home)
     environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)
-    if devices and "NVIDIA_VISIBLE_DEVICES" in base:
-        environment["NVIDIA_VISIBLE_DEVICES"] = environment["CUDA_VISIBLE_DEVICES"]
+    environment |= device_variables(slots, in_container="NVIDIA_VISIBLE_DEVICES" in base)
     return {**environment, **reserved}
 
 
+def slot_type(slots: Sequence[Slot]) -> str:
+    """Return the type of a trial's slots: `cuda`, `rocm`, `mps` or `cpu`. `cpu` without slots."""
+    return next((slot.type for slot in slots if slot.type != "cpu"), "cpu")
+
+
+def device_variables(slots: Sequence[Slot], *, in_container: bool) -> dict[str, str]:
+    """Return the variables that make exactly the devices of `slots` visible to a trial.
+
+    ROCm numbers the GPUs that are left after ROCR_VISIBLE_DEVICES from 0. HIP, and PyTorch for
+    ROCm, read these numbers. A container with AMD GPUs has the device files of the trial's GPUs
+    only.
+    """
+    variables = {SLOT_TYPE: slot_type(slots)}
+    cuda = ",".join(slot.uuid for slot in slots if slot.type == "cuda")
+    rocm = [slot for slot in slots if slot.type == "rocm"]
+    if not rocm:
+        variables["CUDA_VISIBLE_DEVICES"] = cuda
+        if cuda and in_container:
+            variables["NVIDIA_VISIBLE_DEVICES"] = cuda
+        return variables
+    numbers = ",".join(map(str, range(len(rocm))))
+    handles = [slot.handle or slot.uuid for slot in rocm]
+    if in_container and any(map(str.isdecimal, handles)):
+        variables["ROCR_VISIBLE_DEVICES"] = numbers
+    else:
+        variables["ROCR_VISIBLE_DEVICES"] = ",".join(handles)
+    names = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    return {**variables, **dict.fromkeys(names, numbers)}
+
+
 def without_user_variables(
-    offered: Mapping[str, str], variables: object, *, cuda: bool
+    offered: Mapping[str, str], variables: object, *, device: str
 ) -> dict[str, str]:
     """Return the cluster's variables `offered` without variables that the user's ones replace.
 
     A region of the user excludes the cluster's region. Any other AWS variable of the user excludes
     all AWS keys of the cluster for the trial's code, so that clients cannot fall back on them. A
-    Google key file or metadata host of the user excludes the cluster's metadata service. `cuda`
-    selects the user's variables for GPUs.
+    Google key file or metadata host of the user excludes the cluster's metadata service. `device`
+    is the type of the trial's slots.
     """
-    names = variables_by_name(variables, cuda=cuda)
+    names = variables_by_name(variables, device=device)
     own = {name for name in names if name.startswith("AWS_")}
     excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
     if own.difference(REGION_VARIABLES):
@@ -179,7 +209,10 @@ def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 def is_reserved(name: str) -> bool:
     """Whether the runtime sets the variable, so that the configuration's value is ignored."""
-    names = ("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    names = (
+        *("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+        *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    )
     return name in names or name.startswith("DETCLOUD_")
 
 
@@ -189,15 +222,16 @@ def configured_variables(config: object) -> object:
     return section.get("environment_variables") if isinstance(section, dict) else None
 
 
-def variables_by_name(variables: object, *, cuda: bool) -> dict[str, str]:
+def variables_by_name(variables: object, *, device: str) -> dict[str, str]:
     """Return the values of configured environment variables by name.
 
     `variables` is a dictionary, a list of NAME=VALUE, or a dictionary of these by kind of device:
-    `cuda` selects the entry `cuda` or else `gpu`, otherwise `cpu` is selected. Values become text.
-    Return an empty dictionary for any other input. Skip empty names and null characters.
+    `cuda` selects the entry `cuda` or else `gpu`, `rocm` the entry `rocm`, and any other device the
+    entry `cpu`. Values become text. Return an empty dictionary for any other input. Skip empty
+    names and null characters.
     """
     if isinstance(variables, dict) and _is_by_device(variables):
-        names = ("cuda", "gpu") if cuda else ("cpu",)
+        names = {"cuda": ("cuda", "gpu"), "rocm": ("rocm",)}.get(device, ("cpu",))
         variables = next((variables[name] for name in names if variables.get(name)), None)
     if isinstance(variables, dict):
         pairs = [(str(name), str(value)) for name, value in variables.items()]

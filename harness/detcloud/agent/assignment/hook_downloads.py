@@ -63,7 +63,7 @@ def download_variables(folder: Path | None, assignment: Assignment) -> dict[str,
     """
     if folder is None:
         return {}
-    own = variables_by_name(assignment.variables, cuda=assignment.uses_cuda)
+    own = variables_by_name(assignment.variables, device=assignment.device)
     return {
         variable: str(folder / name)
         for variable, name in DOWNLOAD_VARIABLES.items()

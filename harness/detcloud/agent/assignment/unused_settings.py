@@ -22,45 +22,49 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
+def process_notices(config: Mapping[str, Any], *, device: str) -> list[str]:
     """Return a log line for each configured setting that has no effect for a process.
 
-    Settings with default values give no line. `cuda` is whether the trial runs on GPUs. Raise
+    Settings with default values give no line. `device` is the type of the trial's slots. Raise
     MountImpossible if a bind mount is invalid.
     """
-    return [f"[detcloud] {notice}" for notice in _unused_by_processes(config, cuda=cuda)]
+    return [f"[detcloud] {notice}" for notice in _unused_by_processes(config, device=device)]
 
 
-def container_notices(config: Mapping[str, Any], image: str, *, cuda: bool) -> list[str]:
+def container_notices(config: Mapping[str, Any], image: str, *, device: str) -> list[str]:
     """Return a log line for each configured setting that has no effect for a container.
 
     `image` is the name of the container's image. Another configured image gives a line. Settings
-    with default values give no line. `cuda` is whether the trial runs on GPUs.
+    with default values give no line. `device` is the type of the trial's slots.
     """
-    return [f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, cuda=cuda)]
+    return [
+        f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, device=device)
+    ]
 
 
-def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
+def _unused_by_processes(config: Mapping[str, Any], *, device: str) -> Iterator[str]:
     # Raise MountImpossible before the notices, which expect valid mounts.
     bind_mounts(config)
-    yield from process_setting_notices(config, cuda=cuda)
+    yield from process_setting_notices(config, device=device)
     yield from unused_setting_notices(config)
-    yield from _reserved_variables(config, cuda=cuda)
+    yield from _reserved_variables(config, device=device)
     yield from _overlong_variables(config)
 
 
-def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) -> Iterator[str]:
+def _unused_by_containers(config: Mapping[str, Any], image: str, *, device: str) -> Iterator[str]:
     environment = _section(config, "environment")
-    configured = configured_image(environment, cuda=cuda)
+    configured = configured_image(environment, device=device)
     if configured and configured != image:
         yield f"image {configured} is one of Determined's: {image} is used instead"
     yield from unused_setting_notices(config)
-    yield from _reserved_variables(config, cuda=cuda)
+    yield from _reserved_variables(config, device=device)
     yield from _overlong_variables(config)
 
 
-def _reserved_variables(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
-    ours = sorted(filter(is_reserved, variables_by_name(configured_variables(config), cuda=cuda)))
+def _reserved_variables(config: Mapping[str, Any], *, device: str) -> Iterator[str]:
+    ours = sorted(
+        filter(is_reserved, variables_by_name(configured_variables(config), device=device))
+    )
     if ours:
         subject = "variable" if len(ours) == 1 else "variables"
         yield f"environment {subject} {', '.join(ours)}: the runtime's value is used instead"

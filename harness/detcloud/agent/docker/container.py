@@ -17,6 +17,7 @@ from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.assignment.bind_mounts import MountImpossible, bind_mounts, is_there
 from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import CONTAINER_AUTHORITIES, CONTAINER_PACKAGES
+from detcloud.agent.docker.amd_gpus import amd_device_entries, amd_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -89,7 +90,9 @@ def container_body(
         "Devices": [
             *(_device(device, rules) for device in resources.get("devices") or ()),
             *_fabric_adapters(assignment, rules),
+            *amd_device_entries(assignment.slots),
         ],
+        "GroupAdd": amd_groups(assignment.slots),
         "DeviceRequests": _gpus(assignment, cdi_devices),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
         "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
@@ -261,7 +264,7 @@ def _real_path(path: Path) -> tuple[Path, str]:
 
 
 def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
-    """Return the device requests for the trial's GPUs. Empty for a trial without GPUs.
+    """Return the device requests for NVIDIA GPUs and MIG instances. Empty without such slots.
 
     Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. When
     systemd reloads its units, a container may lose GPUs of NVIDIA's hook, but not GPUs of the

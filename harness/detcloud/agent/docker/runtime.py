@@ -133,9 +133,9 @@ class DockerRuntime:
         """
         directory = assignment.directory
         name = _image_name(assignment)
-        notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
-        directory.write_notices(notices)
-        devices = self._engine.cdi_devices() if assignment.uses_cuda else frozenset[str]()
+        notices = container_notices(assignment.config, name, device=assignment.device)
+        directory.write_notices([*notices, *assignment.slot_notices()])
+        devices = self._engine.cdi_devices() if assignment.device == "cuda" else frozenset[str]()
         kernels = kernel_folder(assignment, name)
         own = [] if kernels is None else [kernels]
         if assignment.packages:
@@ -409,11 +409,12 @@ def _stages(assignment: Assignment) -> list[tuple[str, list[str]]]:
 
 def _image_name(assignment: Assignment) -> str:
     images = assignment.spec.get("image")
-    name = (
-        images.get("cuda" if assignment.uses_cuda else "cpu")
-        if isinstance(images, dict)
-        else images
-    )
+    # Containers on a Mac cannot use the GPU.
+    device = "cpu" if assignment.device == "mps" else assignment.device
+    name = images.get(device) if isinstance(images, dict) else images
     if not name:
-        raise LaunchImpossible("no container image is set for this kind of device")
+        raise LaunchImpossible(
+            f"no container image is set for slots of the type {device}; set "
+            f"environment.image.{device}"
+        )
     return str(name)

@@ -34,7 +34,8 @@ FATAL_XIDS = {
 
 Xids that training code itself causes, such as 13, 31, 43 and 45, are left out.
 """
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
+# The driver also names the MIG instance, for example `PCI:0000:3b:00 GPU-I:05`.
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)(?: GPU-I:\d+)?\): (\d+)")
 _BUS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2}):([0-9a-f]{2})")
 # What nvidia-smi prints in place of a figure for a GPU that does not answer.
 _BROKEN = re.compile(r"requires reset|unknown error|gpu is lost|err!", re.IGNORECASE)
@@ -71,20 +72,29 @@ def bus_address(text: str) -> str:
 
 
 def find_gpu_faults(
-    slots: Sequence[Slot], states: Mapping[str, GpuState], xids: Mapping[str, int]
+    slots: Sequence[Slot],
+    states: Mapping[str, GpuState],
+    xids: Mapping[str, int],
+    devices: str | None = None,
 ) -> list[MachineFault]:
     """Return the faults of the slots that are GPUs, at most a single fault for each slot.
+
+    A fault of a GPU is a fault of all its MIG instances, because the GPU must be reset.
 
     Args:
         slots: the slots of the node.
         states: the answers of nvidia-smi, by the GPU's UUID.
         xids: the first fatal Xid by PCI address.
+        devices: nvidia-smi's list with the UUIDs of MIG instances. None: not asked.
     """
     faults = []
     for slot in slots:
         if slot.type != "cuda":
             continue
-        if reason := _gpu_fault(states.get(slot.uuid), xids):
+        reason = _gpu_fault(states.get(slot.gpu or slot.uuid), xids)
+        if not reason and slot.gpu and devices is not None and f"{slot.uuid})" not in devices:
+            reason = "nvidia-smi no longer lists the MIG instance; restart the agent"
+        if reason:
             faults.append(MachineFault(slot.id, f"{slot.name} {slot.uuid}: {reason}"))
     return faults
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from detcloud.agent.health.ballast import Ballast
 from detcloud.agent.health.disk import disk_fault, has_filled_disk
 from detcloud.agent.health.machine_fault import MachineFault
-from detcloud.agent.slots import SlotsUnknown, query_nvidia_smi
+from detcloud.agent.slots import SlotsUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,19 @@ EXAMINATION_SECONDS_MAX = 60.0
 SMI_FAILURES_MAX = 3
 """The failures of nvidia-smi in a row after which the machine counts as faulty."""
 SMI_FIELDS = "uuid,pci.bus_id,ecc.errors.uncorrected.volatile.total"
+
+
+def _query_gpus() -> str:
+    # Imported here to keep agents without GPUs small.
+    from detcloud.agent.devices.nvidia import query_nvidia_smi
+
+    return query_nvidia_smi(SMI_FIELDS)
+
+
+def _list_devices() -> str:
+    from detcloud.agent.devices.nvidia import list_devices
+
+    return list_devices()
 
 
 class MachineHealth:
@@ -41,7 +54,8 @@ class MachineHealth:
         on_change: Callable[[Sequence[MachineFault]], None],
         *,
         is_replaceable: bool = False,
-        query_gpus: Callable[[], str] = lambda: query_nvidia_smi(SMI_FIELDS),
+        query_gpus: Callable[[], str] = _query_gpus,
+        list_devices: Callable[[], str] = _list_devices,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create the watch.
@@ -53,7 +67,8 @@ class MachineHealth:
             on_change: called with all present faults after each change.
             is_replaceable: whether the provisioner replaces the machine. A fault of a GPU then
                 closes the whole machine, because a replacement has all GPUs.
-            query_gpus: returns the answer of nvidia-smi. Raises SlotsUnknown.
+            query_gpus: returns the answer of nvidia-smi about GPUs. Raises SlotsUnknown.
+            list_devices: returns nvidia-smi's list with MIG instances. Raises SlotsUnknown.
             clock: returns seconds.
         """
         self._work = work
@@ -62,6 +77,7 @@ class MachineHealth:
         self._on_change = on_change
         self._is_replaceable = is_replaceable
         self._query_gpus = query_gpus
+        self._list_devices = list_devices
         self._clock = clock
         self._has_gpus = any(slot.type == "cuda" for slot in slots)
         self._ballast = Ballast(work)
@@ -124,13 +140,15 @@ class MachineHealth:
         began = self._clock()
         try:
             states = parse_gpu_states(self._query_gpus())
+            has_instances = any(slot.gpu for slot in self._slots)
+            devices = self._list_devices() if has_instances else None
         except SlotsUnknown as error:
             self._smi_failures += 1
             if self._smi_failures >= SMI_FAILURES_MAX:
                 self._gpu_faults = [MachineFault(None, str(error))]
         else:
             self._smi_failures = 0
-            self._gpu_faults = find_gpu_faults(self._slots, states, self._xids)
+            self._gpu_faults = find_gpu_faults(self._slots, states, self._xids, devices)
         self._gpus_looked_at = began
         self._update()
 

@@ -105,7 +105,7 @@ def _declared_packages(
     write_request(assignment)
     directory = assignment.directory
     request = Request.read(directory.overlay / REQUEST_FILE)
-    variables = variables_by_name(assignment.variables, cuda=assignment.uses_cuda)
+    variables = variables_by_name(assignment.variables, device=assignment.device)
     key = declared_layer_key(request, parent, variables)
     if key and assignment.layers is not None:
         assignment.layers.obtain(DECLARED, request.cache, key)

@@ -93,13 +93,14 @@ class ProcessRuntime:
         """
         directory = assignment.directory
         make_links(bind_mounts(assignment.config), directory.code)
-        directory.write_notices(process_notices(assignment.config, cuda=assignment.uses_cuda))
+        notices = process_notices(assignment.config, device=assignment.device)
+        directory.write_notices([*notices, *assignment.slot_notices()])
         base = shared_environment(os.environ, assignment.threads)
         with assignment.start_times.measure(PACKAGES):
             python = lay_out_overlay(assignment, base["PATH"])
         base |= {**python.variables, **kernel_variables(kernel_folder(assignment))}
         several = len(assignment.slots) > 1 or int(assignment.spec.get("nodes", 1)) > 1
-        plain = assignment.has_hook or assignment.packages or assignment.uses_cuda or several
+        plain = assignment.has_hook or assignment.packages or assignment.uses_gpus or several
         launch = Launch(
             assignment.stages(
                 python.executable,

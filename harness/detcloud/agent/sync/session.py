@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from detcloud.agent.health.machine_fault import MachineFault
     from detcloud.agent.node import Node
+    from detcloud.agent.people.people_watch import Occupancy
     from detcloud.agent.slots import Slot
     from detcloud.agent.sync.schedule import SyncSchedule
     from detcloud.agent.tunnels import AgentTunnels
@@ -130,9 +131,11 @@ class Session:
         self._notice: dict[str, Any] | None = None
         self.announced_end: Notice | None = None
         self._reported_notices: list[dict[str, Any]] = []
-        # The present faults of the machine, and the faults that this session has reported.
+        # The present faults of the machine, and the field that this session has reported.
         self._faults: tuple[MachineFault, ...] = ()
-        self._reported_faults: tuple[MachineFault, ...] | None = None
+        self._reported_faults: list[dict[str, Any]] | None = None
+        # The present use of the machine by people.
+        self._occupancy: Occupancy | None = None
         self.tick_watch = TickWatch()
         # The tunnels to this node's trials. None before the first tunnel.
         self.tunnels: AgentTunnels | None = None
@@ -168,6 +171,15 @@ class Session:
         self._faults = tuple(faults)
         self._schedule.request_sync(urgent=True)
 
+    def report_occupancy(self, occupancy: Occupancy | None) -> None:
+        """Report the use of this machine by people with the next sync, which is due at once.
+
+        None: nobody uses the machine. An enrolment has the present use, too, so that no work starts
+        before the first sync.
+        """
+        self._occupancy = occupancy
+        self._schedule.request_sync(urgent=True)
+
     def run(self) -> None:
         """Enrol and sync until the schedule is stopped or the cluster refuses the enrolment.
 
@@ -191,7 +203,10 @@ class Session:
         self._client.close()
 
     def _enrol(self) -> Enrolment:
-        body = {**asdict(self._identity), "slots": [asdict(s) for s in self._identity.slots]}
+        body = {**asdict(self._identity), "slots": [s.fields for s in self._identity.slots]}
+        occupancy = self._occupancy
+        if occupancy is not None:
+            body["occupancy"] = occupancy.fields()
         client = self._open_transport(self._url, self._join_token)
         try:
             answer = client.request("POST", "/api/v1/agents", body, retry=False)
@@ -277,7 +292,7 @@ class Session:
         call. Raise Unreachable or ApiError if the call must be repeated after a pause.
         """
         self._calls += 1
-        notice, faults = self._notice, self._faults
+        notice, faults = self._notice, _fault_fields(self._faults, self._occupancy)
         has_news = notice is not None or faults != self._reported_faults
         envelope: dict[str, Any] = {
             "epoch": enrolment.epoch,
@@ -286,7 +301,7 @@ class Session:
             "incarnation": enrolment.incarnation,
             "wait_ms": 0 if has_news else hold_ms,
             **({} if notice is None else {"notice": notice}),
-            **({} if faults == self._reported_faults else {"faults": _fault_fields(faults)}),
+            **({} if faults == self._reported_faults else {"faults": faults}),
             **self._cache_question(),
         }
         body = payload.encode_body(envelope, self._node.allocation_ids())
@@ -442,11 +457,20 @@ class Session:
         self._schedule.wait_until_due(seconds)
 
 
-def _fault_fields(faults: Sequence[MachineFault]) -> list[dict[str, Any]]:
-    """Return faults as the field `faults` of a sync call."""
-    return [
+def _fault_fields(
+    faults: Sequence[MachineFault], occupancy: Occupancy | None
+) -> list[dict[str, Any]]:
+    """Return the field `faults` of a sync call.
+
+    The use by people is an entry with `people`. Clusters of older versions treat it as a fault.
+    """
+    fields: list[dict[str, Any]] = [
         {"slot": fault.slot, "reason": fault.reason[:REASON_CHARACTERS_MAX]} for fault in faults
     ]
+    if occupancy is not None:
+        reason = occupancy.reason[:REASON_CHARACTERS_MAX]
+        fields.append({"slot": None, "reason": reason, "people": occupancy.running})
+    return fields
 
 
 def _parse_notice(fields: object) -> Notice | None:

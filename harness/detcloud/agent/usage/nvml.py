@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
-from detcloud.agent.slots import SlotsUnknown, query_nvidia_smi
+from detcloud.agent.devices.nvidia import query_nvidia_smi
+from detcloud.agent.slots import SlotsUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -77,7 +77,7 @@ class UseSampler:
             node: the node with the allocations.
             slots: the slots of the node.
             log_line: writes to the agent's log.
-            gpus: reads GPUs. None on a node without GPUs.
+            gpus: reads GPUs. None on a node without GPUs, and on a Mac.
             clock: returns the present time in seconds, of a clock that nobody sets.
             cpu_clock: returns the processor time of this thread in seconds.
         """
@@ -123,7 +123,7 @@ class UseSampler:
             watched = self._watched.get(name)
             if watched is not None and not self._is_due(watched, allocation, now):
                 continue
-            gpus = {slot.uuid for slot in self._slots_of(allocation) if slot.type == "cuda"}
+            gpus = {slot.uuid for slot in self._slots_of(allocation) if slot.type != "cpu"}
             if gpus:
                 on_gpus[name] = allocation, gpus
             else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import (
     Column,
     Item,
@@ -19,18 +21,40 @@ from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
-    """Return `enabled`, `closed`, `excluded`, `draining` or `disabled` for an agent or a slot.
+    """Return a word for the use of an agent or a slot: `enabled`, `occupied`, `closed`, `excluded`,
+    `draining` or `disabled`.
 
-    `closed` is an enabled agent or slot with a fault of the machine. `excluded` is an enabled agent
-    that takes no work for a while. `draining` is a disabled agent with trials that may finish. A
-    missing field `enabled` counts as True, and a missing `draining` as False.
+    `occupied` is an enabled agent whose machine people use. `closed` is an enabled agent or slot
+    with a fault of the machine. `excluded` is an enabled agent that takes no work
+    for a while. `draining` is a disabled agent with trials that may finish. A missing field
+    `enabled` counts as True, and a missing `draining` as False.
     """
     if agent.get("enabled", True):
+        if agent.get("occupancy"):
+            return "occupied"
         if agent.get("exclusions"):
             return "excluded"
         is_closed = any(fault["slot"] == agent.get("slot_id") for fault in agent.get("faults", ()))
         return "closed" if is_closed else "enabled"
     return "draining" if agent.get("draining") else "disabled"
+
+
+def _memory_text(slot: Item) -> str | None:
+    """Return the memory of a slot's device, for example `80.0 GiB`. None if unknown."""
+    memory_mib = slot.get("memory_mib")
+    return bytes_text(memory_mib << 20) if memory_mib else None
+
+
+def _devices_text(agent: Item) -> str | None:
+    """Return the devices of an agent with counts, for example `2 NVIDIA A100 of 80.0 GiB`.
+
+    Return None without slots.
+    """
+    names = [
+        " of ".join(filter(None, (slot.get("name") or slot["type"], _memory_text(slot))))
+        for slot in agent["slots"]
+    ]
+    return ", ".join(f"{count} {name}" for name, count in Counter(names).items()) or None
 
 
 COLUMNS = (
@@ -44,6 +68,7 @@ COLUMNS = (
     Column(
         "Busy", lambda agent: sum(slot.get("allocation") is not None for slot in agent["slots"])
     ),
+    Column("Devices", _devices_text, drop_rank=2),
     field_column("Version", "version", drop_rank=1),
     time_column("Enrolled", "enrolled_ms", drop_rank=3),
 )
@@ -53,6 +78,7 @@ SLOT_COLUMNS = (
     field_column("Slot", "id"),
     field_column("Type", "type"),
     field_column("Name", "name", drop_rank=1),
+    Column("Memory", _memory_text, drop_rank=1),
     field_column("UUID", "uuid", drop_rank=3),
     Column("Use", _use_text),
     Column(
@@ -64,11 +90,16 @@ SLOT_COLUMNS = (
 
 def slot_item(slot: Slot) -> Item:
     """Return a copy of a slot's fields for `SLOT_COLUMNS`, with the agent's `agent_id`,
-    `resource_pool` and `faults`. No request is sent.
+    `resource_pool`, `faults` and `occupancy`. No request is sent.
     """
     agent = slot.agent
     faults = agent.data.get("faults", ())
-    own = {"agent_id": agent.id, "resource_pool": agent.resource_pool, "faults": faults}
+    own = {
+        "agent_id": agent.id,
+        "resource_pool": agent.resource_pool,
+        "faults": faults,
+        "occupancy": agent.data.get("occupancy"),
+    }
     return {**slot.data, **own, "slot_id": slot.data["id"]}
 
 
@@ -90,9 +121,19 @@ def _exclusions_text(agent: Item) -> str | None:
     return "; ".join(texts) or None
 
 
-# The columns that only the description of an agent with a fault or an exclusion has.
+def _occupancy_text(agent: Item) -> str | None:
+    """Return the reason, the begin and the rule of a machine's use by people. None without use."""
+    known = agent.get("occupancy")
+    if not known:
+        return None
+    rule = "leave with a checkpoint" if known["running"] == "checkpoint" else "finish"
+    return f"since {time_text(known['since_ms'])}: {known['reason']}; running trials {rule}"
+
+
+# The columns that only the description of an agent with a fault, an exclusion or people has.
 FAULT_COLUMN = Column("Fault", _faults_text)
 EXCLUSION_COLUMN = Column("Excluded", _exclusions_text)
+OCCUPANCY_COLUMN = Column("Occupied", _occupancy_text)
 
 
 def list_agents(arguments: Namespace) -> int:
@@ -134,6 +175,7 @@ def describe_agent(arguments: Namespace) -> int:
         *COLUMNS,
         *((FAULT_COLUMN,) if agent.data.get("faults") else ()),
         *((EXCLUSION_COLUMN,) if agent.data.get("exclusions") else ()),
+        *((OCCUPANCY_COLUMN,) if agent.data.get("occupancy") else ()),
     )
     print_record(columns, agent.data, arguments)
     if arguments.form == "text":

@@ -9,6 +9,7 @@ import pytest
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.environment import (
     configured_variables,
+    device_variables,
     gang_variables,
     shared_environment,
     trial_environment,
@@ -69,7 +70,44 @@ def test_overlong_temporary_folder_is_replaced_by_the_system_default() -> None:
 )
 def test_variables_are_read_in_all_forms(variables: object, expected: dict[str, str]) -> None:
     config = {"environment": {"environment_variables": variables}}
-    assert variables_by_name(configured_variables(config), cuda=True) == expected
+    assert variables_by_name(configured_variables(config), device="cuda") == expected
+
+
+@pytest.mark.parametrize(("device", "value"), [("cpu", "1"), ("mps", "1"), ("rocm", "3")])
+def test_variables_are_chosen_by_device(device: str, value: str) -> None:
+    variables = {"cpu": ["A=1"], "cuda": ["A=2"], "rocm": ["A=3"]}
+    assert variables_by_name(variables, device=device) == {"A": value}
+
+
+def test_amd_gpus_are_visible_by_uuid() -> None:
+    slots = [Slot(n, "rocm", f"GPU-{n}", "MI300X", handle=f"GPU-{n}") for n in (3, 5)]
+    expected = {
+        "DETCLOUD_SLOT_TYPE": "rocm",
+        "ROCR_VISIBLE_DEVICES": "GPU-3,GPU-5",
+        "HIP_VISIBLE_DEVICES": "0,1",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+    }
+    assert device_variables(slots, in_container=False) == expected
+    assert device_variables(slots, in_container=True) == expected
+
+
+def test_amd_gpus_without_uuids_are_visible_by_number() -> None:
+    slots = [Slot(2, "rocm", "rocm-host-1", "AMD gfx906", handle="2")]
+    assert device_variables(slots, in_container=False)["ROCR_VISIBLE_DEVICES"] == "2"
+    # The container has only the file of this GPU.
+    assert device_variables(slots, in_container=True)["ROCR_VISIBLE_DEVICES"] == "0"
+
+
+def test_trial_without_slots_sees_no_gpu(directory: AllocationDirectory) -> None:
+    environment = trial_environment(shared_environment({}, 1), {}, directory, [], reserved={})
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["ROCR_VISIBLE_DEVICES"] == ""
+    assert environment["DETCLOUD_SLOT_TYPE"] == "cpu"
+
+
+def test_mig_instances_are_visible_by_uuid() -> None:
+    slots = [Slot(0, "cuda", "MIG-a", "A100 MIG 1g.5gb", 5120, "GPU-a")]
+    variables = device_variables(slots, in_container=True)
+    assert variables["CUDA_VISIBLE_DEVICES"] == variables["NVIDIA_VISIBLE_DEVICES"] == "MIG-a"
 
 
 SPEC: dict[str, Any] = {

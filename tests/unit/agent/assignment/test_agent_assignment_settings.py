@@ -120,7 +120,7 @@ def test_a_partly_supported_mount_has_a_single_notice(
     fields: dict[str, Any], container: str, expected: list[str]
 ) -> None:
     entry = {"host_path": "/data", "container_path": container, **fields}
-    assert notices({"bind_mounts": [entry]}, cuda=False) == expected
+    assert notices({"bind_mounts": [entry]}, device="cpu") == expected
 
 
 def test_default_settings_have_no_notice() -> None:
@@ -132,7 +132,12 @@ def test_default_settings_have_no_notice() -> None:
         "resources": Resources().model_dump(mode="json"),
         "bind_mounts": [],
     }
-    assert notices(config, cuda=False) == notices(config, cuda=True) == notices({}, cuda=True) == []
+    assert (
+        notices(config, device="cpu")
+        == notices(config, device="cuda")
+        == notices({}, device="cuda")
+        == []
+    )
 
 
 def test_settings_for_containers_have_notices() -> None:
@@ -146,7 +151,7 @@ def test_settings_for_containers_have_notices() -> None:
         },
         "resources": {"shm_size": 0, "devices": [{"host_path": "/dev/x"}], "priority": 3},
     }
-    assert notices(config, cuda=False) == [
+    assert notices(config, device="cpu") == [
         f"[detcloud] image org/cpu:1 is not used: {REASON}",
         f"[detcloud] environment.force_pull_image is not used: {REASON}",
         f"[detcloud] environment.registry_auth is not used: {REASON}",
@@ -156,7 +161,7 @@ def test_settings_for_containers_have_notices() -> None:
         "[detcloud] environment variables DETCLOUD_X, HOME: the runtime's value is used instead",
     ]
     # The notice names only the image for the trial's kind of device.
-    assert not any("image org" in notice for notice in notices(config, cuda=True))
+    assert not any("image org" in notice for notice in notices(config, device="cuda"))
 
 
 def test_unsupported_settings_have_notices_in_processes_and_containers() -> None:
@@ -174,25 +179,31 @@ def test_unsupported_settings_have_notices_in_processes_and_containers() -> None
         "optimizations.grad_updates_size_file",
         "checkpoint_storage.checkpoint_path",
     }
-    for lines in (notices(config, cuda=False), container_notices(config, "org/x", cuda=False)):
+    for lines in (notices(config, device="cpu"), container_notices(config, "org/x", device="cpu")):
         assert {line.split()[1] for line in lines} == expected
         assert all(" is not used: " in line for line in lines)
     storage = {"type": "directory", "container_path": "/c"}
-    assert notices({"checkpoint_storage": storage}, cuda=False) == []
+    assert notices({"checkpoint_storage": storage}, device="cpu") == []
 
 
-@pytest.mark.parametrize("cuda", [False, True])
-def test_default_images_have_no_notice(cuda: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_default_images_have_no_notice(device: str) -> None:
     from control_plane.config.eras import STEP_ERA
 
     config = {"environment": {"image": {**STEP_ERA.defaults["environment"]["image"], "rocm": None}}}
-    assert notices(config, cuda=cuda) == container_notices(config, "ours:1", cuda=cuda) == []
+    assert (
+        notices(config, device=device) == container_notices(config, "ours:1", device=device) == []
+    )
     theirs = {"environment": {"image": {"cpu": "determinedai/environments:x", "cuda": "org/x"}}}
-    assert len(notices(theirs, cuda=cuda)) == len(container_notices(theirs, "o", cuda=cuda)) == 1
+    assert (
+        len(notices(theirs, device=device))
+        == len(container_notices(theirs, "o", device=device))
+        == 1
+    )
 
 
 def test_configuration_too_large_for_a_variable_has_a_notice() -> None:
-    (line,) = notices({"data": "x" * (120 * 1024)}, cuda=False)
+    (line,) = notices({"data": "x" * (120 * 1024)}, device="cpu")
     assert "variable DET_EXPERIMENT_CONFIG is not set: the configuration has more than" in line
 
 
@@ -203,7 +214,7 @@ def test_data_layer_variable_names_the_host_path(tmp_path: Path) -> None:
     assert data_layer_variables(config, default) == {"DETCLOUD_DATA_LAYER_PATH": "/data/sets"}
     assert data_layer_variables({}, default) == {"DETCLOUD_DATA_LAYER_PATH": str(default)}
     assert data_layer_variables({}, None) == {}
-    assert notices(config, cuda=False) == [
+    assert notices(config, device="cpu") == [
         f"[detcloud] data_layer.container_storage_path is not used: {REASON}, which find the folder"
         " at /data/sets"
     ]
@@ -212,4 +223,4 @@ def test_data_layer_variable_names_the_host_path(tmp_path: Path) -> None:
     assert data_layer_variables({"data_layer": {**bucket, **paths}}, default) == {
         "DETCLOUD_DATA_LAYER_PATH": "/c"
     }
-    assert notices({"data_layer": bucket}, cuda=False) == []
+    assert notices({"data_layer": bucket}, device="cpu") == []

@@ -469,13 +469,13 @@ def test_settings_without_effect_in_containers_have_notices() -> None:
         },
         "resources": {"shm_size": 5},
     }
-    assert container_notices(config, "ours:1", cuda=False) == [
+    assert container_notices(config, "ours:1", device="cpu") == [
         "[detcloud] image determinedai/environments:py-3.8 is one of Determined's: ours:1 is used "
         "instead",
         "[detcloud] environment.ports is not used: containers use the machine's own network",
         "[detcloud] environment variable HOME: the runtime's value is used instead",
     ]
-    assert container_notices({}, "ours:1", cuda=True) == []
+    assert container_notices({}, "ours:1", device="cuda") == []
 
 
 def test_only_allowed_data_layer_folders_are_mounted(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ def test_spec_selects_the_cloud_of_the_tokens(tmp_path: Path) -> None:
 def test_user_credentials_replace_offered_credentials(server: CredentialServer) -> None:
     offered = variables_of(server)
     for own in (["GOOGLE_APPLICATION_CREDENTIALS=/keys/a.json"], ["GCE_METADATA_HOST=other:80"]):
-        left = without_user_variables(offered, own, cuda=False)
+        left = without_user_variables(offered, own, device="cpu")
         assert {name for name in offered if name not in left} == {
             name for name in offered if name.startswith("GCE_METADATA_")
         }
-    assert without_user_variables(offered, ["AWS_REGION=eu-west-1"], cuda=False) == offered
+    assert without_user_variables(offered, ["AWS_REGION=eu-west-1"], device="cpu") == offered

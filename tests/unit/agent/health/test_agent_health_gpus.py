@@ -80,3 +80,25 @@ def test_unreadable_kernel_log_is_empty(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="the kernel's log is not readable")
 def test_kernel_log_of_this_machine_is_read() -> None:
     assert isinstance(KernelLog().read_xids(), list)
+
+
+INSTANCES = [
+    Slot(0, "cuda", "MIG-a0", "A100 MIG 3g.20gb", 20480, "GPU-a"),
+    Slot(1, "cuda", "MIG-a1", "A100 MIG 3g.20gb", 20480, "GPU-a"),
+    Slot(2, "cuda", "GPU-b", "A100", 40960),
+]
+LISTING = "GPU 0: A100 (UUID: GPU-a)\n  MIG 3g.20gb  Device 0: (UUID: MIG-a0)\n"
+
+
+def test_fault_of_a_gpu_closes_all_its_instances() -> None:
+    found = parse_xid("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 95, pid=1, uncontained")
+    assert found == ("0000:3b:00", 95)
+    faults = find_gpu_faults(INSTANCES, parse_gpu_states(HEALTHY), dict([found]))
+    assert [fault.slot for fault in faults] == [0, 1]
+
+
+def test_destroyed_instance_is_a_fault() -> None:
+    (fault,) = find_gpu_faults(INSTANCES, parse_gpu_states(HEALTHY), {}, LISTING)
+    assert fault.slot == 1
+    assert fault.reason.endswith("no longer lists the MIG instance; restart the agent")
+    assert find_gpu_faults(INSTANCES, parse_gpu_states(HEALTHY), {}) == []

@@ -33,6 +33,7 @@ class Machine:
     ) -> None:
         self.now = 100.0
         self.listing = BOTH
+        self.devices = ""
         self.changes: list[list[MachineFault]] = []
         self.health = MachineHealth(
             work,
@@ -41,6 +42,7 @@ class Machine:
             lambda faults: self.changes.append(list(faults)),
             is_replaceable=is_replaceable,
             query_gpus=self.query,
+            list_devices=lambda: self.devices,
             clock=lambda: self.now,
         )
 
@@ -73,6 +75,16 @@ def test_lost_gpu_is_reported_once_and_comes_back(tmp_path: Path) -> None:
     machine.listing = BOTH
     machine.health.look_at_gpus()
     assert machine.changes[1:] == [[]]
+
+
+def test_destroyed_mig_instance_is_reported(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, [Slot(0, "cuda", "MIG-a", "A100 MIG 1g.5gb", 5120, "GPU-a")])
+    machine.devices = "  MIG 1g.5gb  Device 0: (UUID: MIG-a)\n"
+    machine.health.look_at_gpus()
+    assert machine.health.faults == []
+    machine.devices = ""
+    machine.health.look_at_gpus()
+    assert [fault.slot for fault in machine.health.faults] == [0]
 
 
 def test_fault_closes_a_replaceable_machine_as_a_whole(tmp_path: Path) -> None:

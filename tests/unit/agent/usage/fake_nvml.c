@@ -1,4 +1,4 @@
-/* NVIDIA's management library with two GPUs, whose figures are in the file FAKE_NVML. */
+/* NVIDIA's management library with two GPUs and a MIG instance, whose figures are in the file FAKE_NVML. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@ typedef struct { unsigned int gpu, memory; } utilization;
 typedef struct { unsigned long long total, free, used; } memory_info;
 
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, UNKNOWN = 999 };
-static char names[2][8] = {"GPU-a", "GPU-b"};
+static char names[3][8] = {"GPU-a", "GPU-b", "MIG-a"};
 
 /* Each line of the file: UUID, percent (-1: not supported), used bytes, total bytes. */
 static int find(const char *uuid, long long *percent, long long *used, long long *total) {
@@ -27,7 +27,7 @@ int nvmlShutdown(void) { return OK; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
     long long a, b, c;
-    for (int index = 0; index < 2; index++)
+    for (int index = 0; index < 3; index++)
         if (strcmp(names[index], uuid) == 0 && find(uuid, &a, &b, &c)) {
             *device = names[index];
             return OK;

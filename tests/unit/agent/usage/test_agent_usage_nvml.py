@@ -62,6 +62,11 @@ def test_gpu_without_a_figure_has_no_percentage(library: str, fill: Fill) -> Non
     assert Nvml(library).read(["GPU-a"]) == {"GPU-a": GpuReading(None, 0.5)}
 
 
+def test_mig_instance_has_its_own_memory_and_no_percentage(library: str, fill: Fill) -> None:
+    fill(f"GPU-a -1 0 {40 * GIB}\nMIG-a -1 {GIB} {5 * GIB}\n")
+    assert Nvml(library).read(["MIG-a"]) == {"MIG-a": GpuReading(None, 0.2)}
+
+
 def test_nvidias_package_reads_the_same(
     library: str, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:

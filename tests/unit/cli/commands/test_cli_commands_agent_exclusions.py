@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.cli.commands.agent import EXCLUSION_COLUMN, _use_text
+from detcloud.cli.commands.agent import COLUMNS, EXCLUSION_COLUMN, OCCUPANCY_COLUMN, _use_text
 
 EXCLUSION = {"reason": "the link is bad", "since_ms": 0, "until_ms": 3_600_000}
 
@@ -31,3 +31,33 @@ def test_description_has_the_end_and_the_reason() -> None:
     assert text == "until 1970-01-01 01:00:00+0000: the link is bad"
     # An older cluster sends no exclusions.
     assert EXCLUSION_COLUMN.value({}) is None
+
+
+OCCUPANCY = {"reason": "somebody is logged in", "since_ms": 0, "running": "checkpoint"}
+
+
+def test_description_has_the_use_by_people() -> None:
+    assert _use_text({"occupancy": OCCUPANCY}) == "occupied"
+    assert _use_text({"occupancy": OCCUPANCY, "enabled": False}) == "disabled"
+    assert OCCUPANCY_COLUMN.value({"occupancy": OCCUPANCY}) == (
+        "since 1970-01-01 00:00:00+0000: somebody is logged in; running trials leave with a "
+        "checkpoint"
+    )
+    finishing = {"occupancy": {**OCCUPANCY, "running": "finish"}}
+    assert str(OCCUPANCY_COLUMN.value(finishing)).endswith("running trials finish")
+    # An older cluster sends no use by people.
+    assert OCCUPANCY_COLUMN.value({}) is None
+
+
+def test_devices_are_counted_with_their_memory() -> None:
+    slots = [
+        {"type": "cuda", "name": "A100 MIG 1g.5gb", "memory_mib": 5120},
+        {"type": "cuda", "name": "A100 MIG 1g.5gb", "memory_mib": 5120},
+        {"type": "cuda", "name": "H100", "memory_mib": 81559},
+        # An older cluster sends no memory.
+        {"type": "cpu", "name": "CPU"},
+    ]
+    column = next(column for column in COLUMNS if column.title == "Devices")
+    expected = "2 A100 MIG 1g.5gb of 5.0 GiB, 1 H100 of 79.6 GiB, 1 CPU"
+    assert column.value({"slots": slots}) == expected
+    assert column.value({"slots": []}) is None

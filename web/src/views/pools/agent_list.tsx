@@ -3,6 +3,7 @@
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
+import { bytesText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
@@ -39,9 +40,9 @@ export function AgentList({ pool, mark }: { pool: string; mark: string }) {
 const COLUMNS: Column<Agent>[] = [
   { key: "name", title: "Agent", show: ({ name, id }) => <span title={id}>{name}</span>, value: ({ name }) => name },
   { key: "pool", title: "Pool", show: (agent) => <a href={href("pools", agent.resource_pool)}>{agent.resource_pool}</a>, value: (agent) => agent.resource_pool },
-  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}<Faults faults={agent.faults} /><Exclusions exclusions={agent.exclusions} /></> },
+  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}<Faults faults={agent.faults} /><Exclusions exclusions={agent.exclusions} /><Occupied occupancy={agent.occupancy} /></> },
   { key: "slots", title: "Slots", show: ({ slots }) => <Slots slots={slots} /> },
-  { key: "type", title: "Devices", show: ({ slots }) => [...new Set(slots.map(({ name, type }) => name || type))].join(", ") || "–" },
+  { key: "type", title: "Devices", show: ({ slots }) => deviceText(slots) || "–" },
   { key: "version", title: "Version", show: ({ version }) => version },
   { key: "enrolled", title: "Enrolled", show: (agent) => <Moment ms={agent.enrolled_ms} /> },
 ];
@@ -60,6 +61,23 @@ function Exclusions({ exclusions }: { exclusions: Agent["exclusions"] }) {
   if (exclusions.length === 0) return null;
   const end = Math.max(...exclusions.map(({ until_ms }) => until_ms));
   return <span title={exclusions.map(({ reason }) => reason).join("\n")}> excluded until <Moment ms={end} /></span>;
+}
+
+/** Show that people use the machine, with the reason and the rule for trials as a tooltip. */
+function Occupied({ occupancy }: { occupancy: Agent["occupancy"] }) {
+  if (!occupancy) return null;
+  const rule = occupancy.running === "checkpoint" ? "Running trials leave with a checkpoint." : "Running trials finish.";
+  return <span title={`${occupancy.reason}. ${rule}`}> occupied since <Moment ms={occupancy.since_ms} /></span>;
+}
+
+/** Return the devices of slots with counts and memory, such as `2 NVIDIA A100 of 80.0 GiB`. */
+export function deviceText(slots: Agent["slots"]): string {
+  const counts = new Map<string, number>();
+  for (const { name, type, memory_mib: mib } of slots) {
+    const device = mib ? `${name || type} of ${bytesText(mib * 2 ** 20)}` : name || type;
+    counts.set(device, (counts.get(device) ?? 0) + 1);
+  }
+  return [...counts].map(([device, count]) => `${count} ${device}`).join(", ");
 }
 
 function actionsColumn(

@@ -1,0 +1,1 @@
+"""The devices of the machine: NVIDIA GPUs with MIG instances, AMD GPUs and Apple GPUs."""
