@@ -21,6 +21,7 @@ from detcloud.agent.assignment.environment import CONTAINER_AUTHORITIES, CONTAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.assignment.assignment import Assignment
 
 PYTHON = "python3"
@@ -64,6 +65,8 @@ def container_body(
     limit_of: Callable[[str], int],
     cdi_devices: Collection[str] = (),
     own_folders: Sequence[Path] = (),
+    *,
+    user: MachineUser | None = None,
 ) -> dict[str, Any]:
     """Return the body of the request that creates the container, without image and variables.
 
@@ -75,6 +78,7 @@ def container_body(
         limit_of: returns the highest value that the machine may grant for an ulimit, -1 for any.
         cdi_devices: the names of the engine's Container Device Interface devices.
         own_folders: folders of the agent that the container may write to, at the same paths.
+        user: the agent user of the trial. None for the user of the rules.
 
     Raises:
         LaunchImpossible: a mount or device is not allowed, does not exist or conflicts.
@@ -97,9 +101,10 @@ def container_body(
         "MemorySwap": rules.memory_bytes,
         "SecurityOpt": ["no-new-privileges"],
         "LogConfig": ENGINE_LOG,
+        **({} if user is None else {"GroupAdd": [str(group) for group in user.groups]}),
     }
     return {
-        "User": f"{rules.user}:{rules.group}",
+        "User": f"{rules.user}:{rules.group}" if user is None else f"{user.uid}:{user.gid}",
         "WorkingDir": str(directory.code),
         # The supervisor is the container's first process and does what an init would.
         "Entrypoint": [PYTHON, "-I", "-S", SUPERVISOR, records],

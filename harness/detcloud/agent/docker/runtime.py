@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcloud.agent.allocation.start_times import IMAGE, PACKAGES
+from detcloud.agent.assignment.agent_user import find_machine_user, read_agent_user
 from detcloud.agent.assignment.assignment import LaunchImpossible
-from detcloud.agent.assignment.data_layer import data_layer_mount
+from detcloud.agent.assignment.checkpoint_folder import prepare_checkpoint_folder
+from detcloud.agent.assignment.data_layer import data_layer_mount, make_owned_folder
 from detcloud.agent.assignment.declared_packages import (
     ENTER_MODULE,
     INSTALL_MODULE,
     write_request,
 )
-from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.environment import container_environment, user_variables
 from detcloud.agent.assignment.hook_downloads import download_variables, hook_downloads
 from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.unused_settings import container_notices
@@ -44,8 +46,6 @@ from detcloud.agent.docker.images import Image, image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.package_cache import DECLARED, declared_layers
 from detcloud.agent.runtime import Launch, Phase, Status
-from detcloud.shared.checkpoint_limits import STAGING_FOLDER
-from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.files import write_atomically
 from detcloud.shared.trial_directory import DATA_LAYER_PATH
 
@@ -98,7 +98,7 @@ class DockerRuntime:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """The containers' user and group ids. None if both are the agent's own."""
+        """The user and group ids of containers without an agent user. None for the agent's own."""
         owner = self._rules.user, self._rules.group
         return None if owner == (os.getuid(), os.getgid()) else owner
 
@@ -143,7 +143,11 @@ class DockerRuntime:
         downloads = hook_downloads(assignment, name)
         if downloads is not None:
             own.append(downloads)
-        body = container_body(assignment, self._rules, ulimit_available, devices, own)
+        user = read_agent_user(assignment.spec)
+        machine_user = None if user is None else find_machine_user(user)
+        body = container_body(
+            assignment, self._rules, ulimit_available, devices, own, user=machine_user
+        )
         image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
             assignment.threads,
@@ -152,6 +156,7 @@ class DockerRuntime:
         )
         base = {
             **network,
+            **user_variables(machine_user),
             **kernel_variables(kernels),
             **download_variables(downloads, assignment),
         }
@@ -171,7 +176,7 @@ class DockerRuntime:
         directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:
-            self._make_folder(Path(mount.host_path))
+            make_owned_folder(Path(mount.host_path), directory.owner)
         return Launch(
             _stages(assignment),
             environment,
@@ -179,6 +184,7 @@ class DockerRuntime:
             str(directory.log),
             assignment.log_bytes_max,
             container={**body, "Image": image.id, "Env": variables},
+            user=machine_user,
             facts={
                 "image": image.name,
                 "image_digest": image.digest,
@@ -298,29 +304,12 @@ class DockerRuntime:
         """Create the machine's folder of checkpoints, with subfolders that the trial may write.
 
         Do nothing if the store needs no folder. Subfolders for the experiment and trial are created
-        and given to the containers' user only if the agent and the folder belong to root.
+        and given to the container's user only if the agent and the folder belong to root.
         """
         folder = checkpoint_folder(assignment)
-        if folder is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.owner is None or os.getuid() != 0 or folder.stat().st_uid != 0:
-            return
-        folder.chmod(folder.stat().st_mode | 0o011)
-        experiment, trial = (int(assignment.spec[n]) for n in ("experiment_id", "trial_id"))
-        places = (f"{experiment}", f"{experiment}/{trial}")
-        events = (TENSORBOARD_FOLDER, *(f"{TENSORBOARD_FOLDER}/{x}" for x in places))
-        for place in (folder / name for name in (STAGING_FOLDER, *places, *events)):
-            place.mkdir(exist_ok=True)
-            os.chown(place, *self.owner, follow_symlinks=False)
-
-    def _make_folder(self, folder: Path) -> None:
-        """Create a folder that trials may write to. An existing folder stays unchanged."""
-        if folder.exists():
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.owner is not None and os.getuid() == 0:
-            os.chown(folder, *self.owner, follow_symlinks=False)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            prepare_checkpoint_folder(folder, assignment)
 
     def _write_records(self, directory: Path, launch: Launch) -> None:
         """Write launch.json for the supervisor into the folder RECORDS of `directory`.
@@ -339,9 +328,10 @@ class DockerRuntime:
             "log_bytes_max": launch.log_bytes_max,
             "unasked_grace_seconds": UNASKED_GRACE_SECONDS,
         }
-        write_atomically(records / "launch.json", record, owner=self.owner)
-        if self.owner is not None:
-            os.chown(records, *self.owner)
+        owner = self.owner if launch.user is None else (launch.user.uid, launch.user.gid)
+        write_atomically(records / "launch.json", record, owner=owner)
+        if owner is not None:
+            os.chown(records, *owner)
 
     def _watch(self, directory: Path) -> None:
         launch = ContainerLaunch(self._engine, directory, self._log_line)
