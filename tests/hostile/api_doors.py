@@ -257,6 +257,11 @@ DOORS: Mapping[str, Door] = {
     "PUT /templates/{}": Door(
         Role.USER, {"config": "description: d", "expected_updated_ms": None}, "/templates/t"
     ),
+    "PUT /agent-users": Door(
+        Role.ADMIN,
+        {"kind": "user", "name": "ada", "uid": 1001, "gid": 1001, "user": "ada", "group": "ada"},
+        "/agent-users",
+    ),
     "PUT /experiment-views/{}": Door(
         Role.USER,
         {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,11 @@ class MachineUser:
     name: str
     """The user's name, for the variables USER and LOGNAME."""
 
+    @property
+    def label(self) -> str:
+        """The user for the trial's record, for example `ada (1001:1001)`."""
+        return f"{self.name} ({self.uid}:{self.gid})"
+
 
 def read_agent_user(spec: Mapping[str, Any]) -> AgentUser | None:
     """Return the user of a trial's spec, or None if the spec names no user.
@@ -69,11 +74,15 @@ def read_agent_user(spec: Mapping[str, Any]) -> AgentUser | None:
         return None
     if not isinstance(fields, dict):
         raise ValueError(f"{FIELD} is no object")
-    ids = [fields.get(name) for name in ("uid", "gid")]
-    if not all(type(number) is int and 0 <= number <= ID_MAX for number in ids):
-        raise ValueError(f"{FIELD} has the ids {ids}")
-    names = (str(fields.get(name) or "") for name in ("user", "group", "refusal"))
-    return AgentUser(*ids, *names)
+    uid, gid = fields.get("uid"), fields.get("gid")
+    if not (_is_id(uid) and _is_id(gid)):
+        raise ValueError(f"{FIELD} has the ids {uid!r} and {gid!r}")
+    user, group, refusal = (str(fields.get(name) or "") for name in ("user", "group", "refusal"))
+    return AgentUser(uid, gid, user, group, refusal)
+
+
+def _is_id(number: object) -> TypeGuard[int]:
+    return type(number) is int and 0 <= number <= ID_MAX
 
 
 def check_agent_user(user: AgentUser) -> None:

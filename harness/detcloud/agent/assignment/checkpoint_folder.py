@@ -73,6 +73,6 @@ def prepare_checkpoint_folder(folder: Path, assignment: Assignment) -> None:
             place.chmod(SHARED_MODE)
         elif not place.stat().st_mode & stat.S_ISVTX:
             os.chown(place, *owner, follow_symlinks=False)
-    for place in (*places, *(f"{TENSORBOARD_FOLDER}/{name}" for name in places)):
-        (folder / place).mkdir(exist_ok=True)
-        os.chown(folder / place, *owner, follow_symlinks=False)
+    for name in (*places, *(f"{TENSORBOARD_FOLDER}/{name}" for name in places)):
+        (folder / name).mkdir(exist_ok=True)
+        os.chown(folder / name, *owner, follow_symlinks=False)

@@ -188,6 +188,7 @@ class DockerRuntime:
             facts={
                 "image": image.name,
                 "image_digest": image.digest,
+                **({} if machine_user is None else {"agent_user": machine_user.label}),
                 **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
             },
         )

@@ -132,6 +132,7 @@ class ProcessRuntime:
             assignment.log_bytes_max,
             find_launcher(assignment.spec.get("entrypoint", "")).can_fork and not plain,
             user=user,
+            facts={} if user is None else {"agent_user": user.label},
             passed_folder="" if user is None else str(passed),
         )
         if user is not None:

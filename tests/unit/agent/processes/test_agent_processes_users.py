@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detcloud.agent.allocation.directory import AllocationDirectory
-from detcloud.agent.assignment.agent_user import AgentUserUnavailable, MachineUser
+from detcloud.agent.assignment.agent_user import MachineUser
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import Launch, Phase
 from detcloud.shared.files import delete_tree
