@@ -31,7 +31,7 @@ RECORDS = "container"
 SHM_BYTES = 4 << 30
 LABEL = "ai.detcloud."
 # The ulimits for collective communication over RDMA, deep recursion, and data loaders' files.
-ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
+ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536, "nproc": -1}
 CDI_GPU = "nvidia.com/gpu"
 # The supervisor writes the log. The engine only keeps output from before the supervisor's start.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
@@ -57,6 +57,14 @@ class ContainerRules:
     """The folder with the devices of the machine's RDMA adapters. The folder may be missing."""
     authorities: Path | None = None
     """The file with the authorities that containers trust. None leaves this to their images."""
+    runtime: str = "docker"
+    """The name of the runtime, `docker` or `podman`, which a later agent must also have."""
+    is_podman: bool = False
+    """Whether the engine is Podman."""
+    is_rootless: bool = False
+    """Whether the engine runs as the agent's user, so that the trials' files are the agent's."""
+    user_namespace: str = ""
+    """The mode of the containers' user namespace. "" for the engine's default."""
 
 
 def container_body(
@@ -94,12 +102,14 @@ def container_body(
             *(_device(device, rules) for device in resources.get("devices") or ()),
             *_fabric_adapters(assignment, rules),
         ],
-        "DeviceRequests": _gpus(assignment, cdi_devices),
+        "DeviceRequests": _gpus(assignment, cdi_devices, has_cdi=rules.is_podman),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
-        "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
+        "Ulimits": [_ulimit(name, limit_of(name)) for name in _ulimit_names(rules)],
         "Memory": rules.memory_bytes,
         "MemorySwap": rules.memory_bytes,
-        "SecurityOpt": ["no-new-privileges"],
+        # Podman's labels of SELinux would hide the mounted folders of the machine.
+        "SecurityOpt": ["no-new-privileges", *(["label=disable"] if rules.is_podman else [])],
+        **({"UsernsMode": rules.user_namespace} if rules.user_namespace else {}),
         "LogConfig": ENGINE_LOG,
         **({} if user is None else {"GroupAdd": [str(group) for group in user.groups]}),
     }
@@ -110,7 +120,8 @@ def container_body(
         "Entrypoint": [PYTHON, "-I", "-S", SUPERVISOR, records],
         "Cmd": [],
         "Labels": _labels(assignment, rules),
-        "Healthcheck": {"Test": ["NONE"]},
+        # Podman would create a timer of systemd for a check that is switched off.
+        **({} if rules.is_podman else {"Healthcheck": {"Test": ["NONE"]}}),
         "HostConfig": host,
     }
 
@@ -265,10 +276,13 @@ def _real_path(path: Path) -> tuple[Path, str]:
     return Path(os.path.normpath(path)), problem
 
 
-def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
+def _gpus(
+    assignment: Assignment, cdi_devices: Collection[str], *, has_cdi: bool
+) -> list[dict[str, Any]]:
     """Return the device requests for the trial's GPUs. Empty for a trial without GPUs.
 
-    Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. When
+    Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. An
+    engine with `has_cdi`, such as Podman, has the interface only and lists no devices. When
     systemd reloads its units, a container may lose GPUs of NVIDIA's hook, but not GPUs of the
     interface.
     """
@@ -276,9 +290,17 @@ def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str
     if not uuids:
         return []
     names = [f"{CDI_GPU}={uuid}" for uuid in uuids]
-    if set(names) <= set(cdi_devices):
+    if has_cdi or set(names) <= set(cdi_devices):
         return [{"Driver": "cdi", "DeviceIDs": names}]
     return [{"Driver": "nvidia", "DeviceIDs": uuids, "Capabilities": [["gpu"]]}]
+
+
+def _ulimit_names(rules: ContainerRules) -> list[str]:
+    """Return the names of the ulimits to set.
+
+    Podman raises the number of processes by itself, which can be forbidden. Docker does not.
+    """
+    return [name for name in ULIMITS if rules.is_podman or name != "nproc"]
 
 
 def _ulimit(name: str, limit: int) -> dict[str, Any]:

@@ -67,6 +67,7 @@ LIMITS = {
     "memlock": resource.RLIMIT_MEMLOCK,
     "stack": resource.RLIMIT_STACK,
     "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
 }
 CAP_SYS_RESOURCE = 24
 
@@ -100,6 +101,8 @@ class DockerRuntime:
     def owner(self) -> tuple[int, int] | None:
         """The user and group ids of containers without an agent user. None for the agent's own."""
         owner = self._rules.user, self._rules.group
+        if self._rules.is_rootless:
+            return None
         return None if owner == (os.getuid(), os.getgid()) else owner
 
     def adopt(self, directories: Sequence[Path]) -> None:
@@ -144,10 +147,11 @@ class DockerRuntime:
         if downloads is not None:
             own.append(downloads)
         user = read_agent_user(assignment.spec)
-        machine_user = None if user is None else find_machine_user(user)
-        body = container_body(
-            assignment, self._rules, ulimit_available, devices, own, user=machine_user
-        )
+        # Without root, the agent's own user is the only possible agent user.
+        is_other = user is not None and not self._rules.is_rootless
+        machine_user = find_machine_user(user) if user is not None and is_other else None
+        limit_of = own_limit if self._rules.is_rootless else ulimit_available
+        body = container_body(assignment, self._rules, limit_of, devices, own, user=machine_user)
         image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
             assignment.threads,
@@ -206,6 +210,8 @@ class DockerRuntime:
         labels = {**launch.container["Labels"], f"{LABEL}launch": identity}
         request = {
             "launch": identity,
+            # Another runtime would not find the container.
+            "runtime": self._rules.runtime,
             "log": launch.log,
             # `has_hook` also covers other stages; the name is older than these stages.
             "has_hook": len(launch.stages) > 1,
@@ -376,7 +382,19 @@ def ulimit_available(name: str) -> int:
 
     `name` is a key of LIMITS. Return the agent's own hard limit, or -1 if the engine may exceed it.
     """
-    return -1 if _may_raise_limits() else resource.getrlimit(LIMITS[name])[1]
+    return -1 if _may_raise_limits() else own_limit(name)
+
+
+def own_limit(name: str) -> int:
+    """Return the agent's own hard limit for an ulimit, which an engine without root also has.
+
+    Podman lowers its own limit of processes to the highest process id of the machine.
+    """
+    limit = resource.getrlimit(LIMITS[name])[1]
+    if name != "nproc":
+        return limit
+    id_max = int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
+    return id_max if limit < 0 else min(limit, id_max)
 
 
 def _may_raise_limits() -> bool:
