@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.emulators.docker_engine import DockerEngine, docker_engine
-from tests.emulators.podman_engine import podman_engine
 from tests.emulators.hadoop import Hadoop, hadoop
+from tests.emulators.podman_engine import podman_engine
 from tests.emulators.webhdfs import WebHdfs, webhdfs
 
 

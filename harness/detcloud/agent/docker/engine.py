@@ -265,8 +265,8 @@ class EngineClient:
         return _send_request(connection, method, f"/v{self._api_version}{path}", body, headers)
 
     def read_version(self) -> dict[str, Any]:
-        """Request the engine's description of its version and of its components."""
-        # This request needs no API version in its path.
+        """Request the version and the components of the engine."""
+        # The path of this request has no API version.
         with closing(self._connect(self._seconds_max)) as connection:
             answer = _read_answer(_send_request(connection, "GET", "/version", None, {}))
         return _parse_object(answer)

@@ -13,7 +13,7 @@ import resource
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.start_times import IMAGE, PACKAGES
 from detcloud.agent.assignment.agent_user import find_machine_user, read_agent_user
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.assignment.assignment import Assignment
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import EngineClient
@@ -138,7 +139,6 @@ class DockerRuntime:
         name = _image_name(assignment)
         notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
         directory.write_notices(notices)
-        devices = self._engine.cdi_devices() if assignment.uses_cuda else frozenset[str]()
         kernels = kernel_folder(assignment, name)
         own = [] if kernels is None else [kernels]
         if assignment.packages:
@@ -146,12 +146,8 @@ class DockerRuntime:
         downloads = hook_downloads(assignment, name)
         if downloads is not None:
             own.append(downloads)
-        user = read_agent_user(assignment.spec)
-        # Without root, the agent's own user is the only possible agent user.
-        is_other = user is not None and not self._rules.is_rootless
-        machine_user = find_machine_user(user) if user is not None and is_other else None
-        limit_of = own_limit if self._rules.is_rootless else ulimit_available
-        body = container_body(assignment, self._rules, limit_of, devices, own, user=machine_user)
+        user = self._find_user(assignment)
+        body = self._container_body(assignment, own, user)
         image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
             assignment.threads,
@@ -160,7 +156,7 @@ class DockerRuntime:
         )
         base = {
             **network,
-            **user_variables(machine_user),
+            **user_variables(user),
             **kernel_variables(kernels),
             **download_variables(downloads, assignment),
         }
@@ -188,14 +184,26 @@ class DockerRuntime:
             str(directory.log),
             assignment.log_bytes_max,
             container={**body, "Image": image.id, "Env": variables},
-            user=machine_user,
-            facts={
-                "image": image.name,
-                "image_digest": image.digest,
-                **({} if machine_user is None else {"agent_user": machine_user.label}),
-                **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
-            },
+            user=user,
+            facts=_facts(image, user),
         )
+
+    def _find_user(self, assignment: Assignment) -> MachineUser | None:
+        """Return the agent user of the trial. None for the user of the rules.
+
+        An engine without root runs trials of the agent's own user only, which the rules name. Raise
+        AgentUserUnavailable if the machine knows the user's number by another name.
+        """
+        user = read_agent_user(assignment.spec)
+        return None if user is None or self._rules.is_rootless else find_machine_user(user)
+
+    def _container_body(
+        self, assignment: Assignment, own_folders: Sequence[Path], user: MachineUser | None
+    ) -> dict[str, Any]:
+        """Return the request that creates the container, see `container_body`."""
+        devices = self._engine.cdi_devices() if assignment.uses_cuda else frozenset[str]()
+        limit_of = own_limit if self._rules.is_rootless else ulimit_available
+        return container_body(assignment, self._rules, limit_of, devices, own_folders, user=user)
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Write container.json, and start the launch's thread, which creates the container.
@@ -363,6 +371,16 @@ class DockerRuntime:
             directory = Path((entry.get("Labels") or {}).get(f"{LABEL}directory", ""))
             if directory not in self._launches and not self._closed:
                 self._engine.remove_container(str(entry["Id"]))
+
+
+def _facts(image: Image, user: MachineUser | None) -> dict[str, str]:
+    """Return the fields of the trial's `environment` record about the image and the agent user."""
+    return {
+        "image": image.name,
+        "image_digest": image.digest,
+        **({} if user is None else {"agent_user": user.label}),
+        **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
+    }
 
 
 def enter_overlay(directory: Path) -> tuple[str, ...]:

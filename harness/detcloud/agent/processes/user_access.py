@@ -1,4 +1,4 @@
-"""The access of a trial without a container to its folders, if it runs as another user.
+"""The access of another user's trial, without a container, to the folders of the agent.
 
 The folders above a trial's own folders get the permission to pass through, but not to list. The
 trial's own folders have mode 0700, so that no other user's trial can enter them.
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 PASS_BITS = 0o011
 CHECK_SECONDS_MAX = 60.0
-# Prints the first of the named folders that this process cannot enter, then of those that it cannot
-# write. An unreadable interpreter or package fails before.
+# The program prints an unreadable or unwritable folder. An unreadable package fails at its import.
 CHECK = """
 import os, sys
 import detcloud
