@@ -29,7 +29,7 @@ NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can give fil
 
 
 def assignment(work: Path, **spec: Any) -> Assignment:
-    directory = AllocationDirectory(work / "allocations", "4.1", (ADA["uid"], ADA["gid"]))
+    directory = AllocationDirectory(work / "allocations", "4.1", (70_001, 70_002))
     return Assignment(directory, {"experiment_id": 7, "trial_id": 4, **spec}, [], 1, 100)
 
 
