@@ -193,11 +193,11 @@ def test_podman_without_root_runs_trials_of_the_agents_user(
     podman = "podman --runtime runc"
     script = (
         f"export HOME={user_work}/home XDG_RUNTIME_DIR={user_work}/run USER=lab "
-        f"CONTAINERS_CONF={configuration} PATH=/usr/bin:/bin:/usr/sbin "
-        f"CONTAINER_HOST=unix://{socket}; cd /; "
+        f"CONTAINERS_CONF={configuration} PATH=/usr/bin:/bin:/usr/sbin; cd /; "
         f"{podman} import --change 'ENV PATH=/usr/bin:/bin' {image} {IMAGE} && "
         f"{{ {podman} system service -t 20 unix://{socket} & }} && "
-        f'while ! [ -S {socket} ]; do sleep 0.1; done; exec "$0" "$@"'
+        f"while ! [ -S {socket} ]; do sleep 0.1; done; "
+        f'exec env CONTAINER_HOST=unix://{socket} "$0" "$@"'
     )
     agent.start("--container-runtime", "podman", inside=without_root(user_work, script))
     wait_until(lambda: cluster.exit_record("4.1"))
