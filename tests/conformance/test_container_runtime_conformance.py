@@ -54,6 +54,7 @@ class TestDocker(ContainerRuntimeContract):
         return stop
 
 
+@pytest.mark.nightly
 class TestPodman(ContainerRuntimeContract):
     """Trials in containers of Podman's service, which the tests start."""
 
