@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+from control_plane.access.agent_users import agent_user_fields
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.experiment.state import Definition, ExperimentState
@@ -175,7 +176,7 @@ class AgentService:
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:
         """Return a builder of specs that adds the metadata that a trial has from earlier runs and
-        users, and the check of a gang's machines.
+        users, the check of a gang's machines, and the agent user.
 
         The metadata of all `trial_ids` are read at once, when the first spec is built. An
         allocation that must wait gets no spec, so that often no metadata are read. The builder
@@ -192,7 +193,8 @@ class AgentService:
         ) -> dict[str, Any]:
             spec = self._build_spec(experiment, definition, trial)
             check = gang_check_fields(self._engine, trial)
-            return {**spec, "metadata": read_metadata()[trial.trial_id], **check}
+            user = agent_user_fields(self._engine.table, experiment.owner, definition.workspace)
+            return {**spec, "metadata": read_metadata()[trial.trial_id], **check, **user}
 
         return build_spec
 

@@ -276,6 +276,10 @@ class ClusterConfig(Section):
     """The largest number of files of checkpoints, logs and TensorBoard that the cluster deletes per
     second, over all experiments. If a store asks for fewer requests, the cluster deletes fewer.
     """
+    allow_root_agent_users: bool = False
+    """Whether trials may run as root by an agent user with the id 0. See
+    [users of the machines](manage.md#users-of-the-machines).
+    """
     run_limits: RunLimitRules = Field(default_factory=RunLimitRules)
     """The limits of commands, notebooks and shells; see Run limits."""
     experiment_limits: ExperimentLimitRules = Field(default_factory=ExperimentLimitRules)

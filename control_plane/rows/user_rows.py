@@ -71,6 +71,18 @@ TEMPLATE = RowType(
     is_mutable=True,
     secret_fields=("config",),
 )
+AGENT_USER = RowType(
+    name="agent user",
+    key="agent-users / KIND#NAME",
+    meaning=(
+        "The user of the machines that trials of a user or a workspace run as. KIND is `user` or "
+        "`workspace`. NAME is quoted as in URLs."
+    ),
+    record="control_plane.access.agent_users:AgentUserRecord",
+    writers=("usecases.agent_users",),
+    readers=("access.agent_users", "usecases.agent_users", "api.routes.agent_users"),
+    is_mutable=True,
+)
 SCHEDULE = RowType(
     name="schedule",
     key="schedules / SCHEDULE",
@@ -150,6 +162,7 @@ ROW_TYPES = (
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_PART,
     TEMPLATE,
+    AGENT_USER,
     SCHEDULE,
     SCHEDULED_SUBMISSION,
     SCHEDULE_TIME,

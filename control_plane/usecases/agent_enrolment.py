@@ -16,6 +16,9 @@ from control_plane.usecases.likely_image import LikelyImage, find_likely_image
 
 log = logging.getLogger(__name__)
 
+CONTAINER_RUNTIMES = ("docker", "podman")
+"""The runtimes of agents that pull images before a trial."""
+
 
 @dataclass(frozen=True)
 class EnrolmentRequest:
@@ -127,7 +130,7 @@ def issue_early_login(services: Services, agent_id: str, image: str) -> dict[str
     if (
         state is None
         or not devices
-        or state.runtime != "docker"
+        or state.runtime not in CONTAINER_RUNTIMES
         or not is_active_instance(services.table, state.pool, agent_id)
     ):
         text = f"agent {agent_id} runs on no machine that the cluster launched for containers"
@@ -150,7 +153,7 @@ def _early_image(
     image.
     """
     devices = [kind for _, kind, _, _ in request.slots]
-    if not caller.agent or request.runtime != "docker" or not devices:
+    if not caller.agent or request.runtime not in CONTAINER_RUNTIMES or not devices:
         return None
     try:
         return find_likely_image(services, request.resource_pool, request.label, devices[0])

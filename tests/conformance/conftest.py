@@ -7,6 +7,7 @@ import pytest
 
 from tests.emulators.docker_engine import DockerEngine, docker_engine
 from tests.emulators.hadoop import Hadoop, hadoop
+from tests.emulators.podman_engine import podman_engine
 from tests.emulators.webhdfs import WebHdfs, webhdfs
 
 
@@ -21,6 +22,12 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[DockerEngine]:
     with docker_engine() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[DockerEngine]:
+    with podman_engine() as started:
         yield started
 
 

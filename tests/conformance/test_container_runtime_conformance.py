@@ -54,6 +54,25 @@ class TestDocker(ContainerRuntimeContract):
         return stop
 
 
+@pytest.mark.nightly
+class TestPodman(ContainerRuntimeContract):
+    """Trials in containers of Podman's service, which the tests start."""
+
+    @pytest.fixture
+    def open_node(self, tmp_path: Path, podman: DockerEngine) -> Iterator[OpenNode]:
+        options: dict[str, Any] = {"runtime": "podman", "is_podman": True}
+        yield from nodes(
+            tmp_path, lambda: docker_runtime(podman, tmp_path, **options), container_spec()
+        )
+
+    @pytest.fixture
+    def stop_from_outside(self, podman: DockerEngine) -> Callable[[Allocation], None]:
+        def stop(trial: Allocation) -> None:
+            podman.api.signal_container(container_name(trial.directory.agent), signal.SIGTERM)
+
+        return stop
+
+
 def nodes(folder: Path, runtime: Any, spec: dict[str, Any]) -> Iterator[OpenNode]:
     def open_node(former: TrialNode | None = None, **options: Any) -> TrialNode:
         if former is not None:

@@ -22,6 +22,7 @@ CUSTOM = CONFIG.replace(
 DEVICE = {"id": 0, "type": "cpu", "uuid": "cpu-0", "name": "CPU"}
 RECORDED = "0000000a-0000-4000-8000-000000000001"
 BEGUN = "0000000b-0000-4000-8000-000000000002"
+AGENT_USER = {"kind": "user", "name": "a", "uid": 1, "gid": 1, "user": "a", "group": "a"}
 SHA256, MD5 = "0" * 64, "0" * 32
 MARK = "@place of the value@"
 
@@ -257,6 +258,7 @@ DOORS: Mapping[str, Door] = {
     "PUT /templates/{}": Door(
         Role.USER, {"config": "description: d", "expected_updated_ms": None}, "/templates/t"
     ),
+    "PUT /agent-users": Door(Role.ADMIN, AGENT_USER, "/agent-users"),
     "PUT /experiment-views/{}": Door(
         Role.USER,
         {

@@ -47,7 +47,7 @@ METRICS = {("get", f"{V1}/metrics")}
 ADMINS = re.compile(
     rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$|.*/retention/cleanup$"
 )
-CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration)")
+CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration|agent-users)")
 MISSING = {"uuid": "0" * 8, "sha256": "0" * 64, "agent_id": "nobody", "name": "nothing"}
 MISSING |= {"resource_pool": "nowhere", "job_id": "nobody"}
 

@@ -48,11 +48,12 @@ class AgentProcess:
         self.token_file = work.parent / "token"
         self.token_file.write_text(JOIN_TOKEN)
         self.errors = work.parent / "agent.err"
+        self.python = sys.executable
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start the agent; `inside` is a command that wraps the agent's command line."""
-        command = [*inside, sys.executable, "-m", "detcloud.agent", "--url", self.url]
+        command = [*inside, self.python, "-m", "detcloud.agent", "--url", self.url]
         command += ["--token-file", str(self.token_file), "--name", "node", "--pool", "default"]
         command += ["--work-dir", str(self.work), "--slots", "2", *options]
         environment = {**os.environ, "PYTHONPATH": str(HARNESS), "AGENT_SECRET": "do-not-pass"}

@@ -7,6 +7,7 @@ import pytest
 
 from detcloud.shared.files import delete_tree
 from tests.emulators.docker_engine import DockerEngine, docker_engine
+from tests.emulators.podman_engine import podman_engine
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import AgentProcess
 from tests.integration.trial_node import opened
@@ -30,6 +31,12 @@ def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[DockerEngine]:
     with docker_engine() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[DockerEngine]:
+    with podman_engine() as started:
         yield started
 
 

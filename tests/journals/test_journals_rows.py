@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.agent_users import CODEC as AGENT_USERS
 from control_plane.access.principals import Principal, Role
 from control_plane.access.relay_record import decode_relay
 from control_plane.actors.cost import decode_usage
@@ -105,6 +106,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "token": _decode_principal,
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
+    "agent user": lambda row: AGENT_USERS.decode(row.body),
     "tunnel": lambda row: decode_tunnel(row.body),
     "relay": lambda row: decode_relay(row.body).relay(),
     "experiment view": lambda row: decode_view(row.body),

@@ -48,6 +48,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
+    "agent_users": frozenset({"agent-users"}),
     "schedules": frozenset({"schedules"}),
     "reports": frozenset({"reports"}),
     "tokens": frozenset({"tokens"}),

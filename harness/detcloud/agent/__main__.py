@@ -41,6 +41,7 @@ from detcloud.agent.trial_grants import TrialGrants
 from detcloud.agent.usage.use_sampler import UseSampler
 from detcloud.shared.certificates import complete_environment
 from detcloud.shared.errors import InvalidValue
+from detcloud.shared.files import read_json_object
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.proxies import find_proxy
@@ -242,30 +243,48 @@ def _container_runtime(
     if options.container_runtime == "process":
         fork_server = None if options.plain_starts else _fork_server(work, slots)
         return ProcessRuntime(fork_server, work / DEFAULT_FOLDER)
+    return _engine_runtime(options, work, authorities)
+
+
+def _engine_runtime(
+    options: argparse.Namespace, work: Path, authorities: Path | None
+) -> ContainerRuntime:
+    """Return the runtime of the machine's container engine.
+
+    Raise ConfigurationError without a usable engine.
+    """
+    from detcloud.agent.docker import engine_choice
     from detcloud.agent.docker.container import ContainerRules
-    from detcloud.agent.docker.engine import (
-        EngineClient,
-        EngineError,
-        EngineUnavailable,
-        socket_path,
-    )
+    from detcloud.agent.docker.engine import EngineClient, EngineError, EngineUnavailable
     from detcloud.agent.docker.runtime import DockerRuntime
 
+    runtime = options.container_runtime
     try:
-        engine = EngineClient(socket_path(os.environ))
-        version = engine.version()
+        engine = EngineClient(engine_choice.engine_socket(runtime, os.environ))
+        facts = engine_choice.read_facts(engine)
     except (ValueError, EngineUnavailable, EngineError) as error:
         raise ConfigurationError(
-            f"--container-runtime docker: {error}; start Docker, name its socket with "
-            "DOCKER_HOST=unix:///PATH, or run trials with --container-runtime process"
+            f"--container-runtime {runtime}: {error}; {engine_choice.START_TEXTS[runtime]}, name "
+            f"its socket with {engine_choice.VARIABLES[runtime]}=unix:///PATH, or run trials with "
+            "--container-runtime process"
         ) from error
-    write_log_line(f"trials run in containers of Docker {version}")
-    agent_user = (os.getuid(), os.getgid())
-    user, group = options.container_user or (agent_user if agent_user[0] else CONTAINER_USER)
-    allowed = None if options.allow_mount is None else tuple(options.allow_mount)
-    memory_bytes = (options.container_memory_mib or 0) << 20
+    except engine_choice.EngineUnusable as error:
+        raise ConfigurationError(f"--container-runtime {runtime}: {error}") from error
+    write_log_line(f"trials run in containers of {facts.title}")
+    own = (os.getuid(), os.getgid())
+    user, group = options.container_user or facts.default_user(own, CONTAINER_USER)
     rules = ContainerRules(
-        work, options.name, user, group, allowed, memory_bytes, authorities=authorities
+        work,
+        options.name,
+        user,
+        group,
+        None if options.allow_mount is None else tuple(options.allow_mount),
+        (options.container_memory_mib or 0) << 20,
+        authorities=authorities,
+        runtime=runtime,
+        is_podman=facts.is_podman,
+        is_rootless=facts.is_rootless,
+        user_namespace=facts.user_namespace,
     )
     return DockerRuntime(engine, rules, write_log_line)
 
@@ -286,8 +305,11 @@ def _prepare_clients(url: str, work: Path) -> Path | None:
 
 def _check_no_other_runtime(runtime: str, work: Path) -> None:
     """Raise ConfigurationError if the work directory has an active trial of another runtime."""
-    for other, launch_file in RUNTIMES.items():
-        for launch in work.glob(f"allocations/*/agent/{launch_file}") if other != runtime else ():
+    for launch_file in dict.fromkeys(RUNTIMES.values()):
+        for launch in work.glob(f"allocations/*/agent/{launch_file}"):
+            other = _recorded_runtime(launch)
+            if other == runtime:
+                continue
             report = AgentReport(launch.with_name("report-agent.jsonl"))
             if not any(record.get("kind") == "exited" for record in report.records()):
                 raise ConfigurationError(
@@ -304,6 +326,13 @@ def _keep_numbers(slots: Sequence[Slot], work: Path) -> list[Slot]:
     from detcloud.agent.slot_numbers import keep_numbers
 
     return keep_numbers(slots, work)
+
+
+def _recorded_runtime(launch: Path) -> str:
+    """Return the name of the runtime that wrote a launch's record. Older records name none."""
+    if launch.name == RUNTIMES["process"]:
+        return "process"
+    return str((read_json_object(launch) or {}).get("runtime", "docker"))
 
 
 def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:

@@ -10,6 +10,7 @@ from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.allocation.limits import GRACE_MS
 from detcloud.agent.allocation.start_times import CODE, PACKAGES, StartTimes
+from detcloud.agent.assignment.agent_user import AgentUserUnavailable, set_agent_user
 from detcloud.agent.assignment.assignment import Assignment
 from detcloud.agent.assignment.environment import configured_variables
 from detcloud.agent.assignment.model_code import CodeReference
@@ -106,6 +107,7 @@ class Node:
                 continue
             try:
                 directory = self._directory(path.name)
+                directory.restore_owner()
                 adopted = Allocation.adopt(directory, self._runtime, self._log_bytes_max)
                 adopted.examine = self._examine
                 self._allocations[path.name] = adopted
@@ -382,6 +384,7 @@ class Node:
         allocation = self._add_allocation(self._directory(name))
         try:
             spec, code = dict(entry["spec"]), entry.get("code")
+            set_agent_user(allocation.directory, spec)
             slot_ids = [int(slot) for slot in entry.get("slots", ())]
             spec["slots"] = slot_ids
             threads = self._threads * max(1, len(slot_ids))
@@ -413,7 +416,7 @@ class Node:
             allocation.apply_directives(directives)
             if self._notice is not None:
                 allocation.notify(self._notice)
-        except PortTaken as error:
+        except (AgentUserUnavailable, PortTaken) as error:
             allocation.record_failure("start_failed", str(error))
             return
         except OSError as error:

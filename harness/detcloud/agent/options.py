@@ -20,8 +20,9 @@ KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
 PEOPLE_HOURS = "DETCLOUD_PEOPLE_HOURS"
 PEOPLE_AT_CONSOLE = "DETCLOUD_PEOPLE_AT_CONSOLE"
-# The file in which each runtime records a launch, by the runtime's name.
-RUNTIMES = {"process": "launch.json", "docker": "container.json"}
+# The file in which each runtime records a launch, by the runtime's name. The records of containers
+# also name the runtime.
+RUNTIMES = {"process": "launch.json", "docker": "container.json", "podman": "container.json"}
 
 
 def parse_options() -> argparse.Namespace:
@@ -174,16 +175,17 @@ def _add_container_options(parser: argparse.ArgumentParser) -> None:
         "--container-runtime",
         choices=RUNTIMES,
         default=os.environ.get(CONTAINER_RUNTIME) or "process",
-        help="how trials run: as processes of this machine, or in containers of their images; also "
+        help="how trials run: as processes of this machine, or in containers of their images, with "
+        "Docker or Podman, each with or without root; also "
         f"{CONTAINER_RUNTIME}=docker (default %(default)s)",
     )
-    group = parser.add_argument_group("with --container-runtime docker")
+    group = parser.add_argument_group("with --container-runtime docker or podman")
     group.add_argument(
         "--container-user",
         type=_parse_user,
         metavar="UID:GID",
-        help="the user that trials run as (default: this agent's user, and 1000:1000 where "
-        "that is root)",
+        help="the user that trials without an agent user run as (default: this agent's user, and "
+        "1000:1000 where that is root)",
     )
     group.add_argument(
         "--container-memory-mib",

@@ -13,6 +13,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.assignment.agent_user import read_agent_user
 from detcloud.shared.files import delete_tree
 
 if TYPE_CHECKING:
@@ -36,10 +37,14 @@ def owner_folder(environments: Path, spec: Mapping[str, Any]) -> Path:
     """Return the folder that all experiments of a trial's owner share on this machine.
 
     The folder may not exist. Its name is a digest of the owner's name. Different users never share
-    a folder, because trials run code from it. If the spec names no owner, the experiment has a
-    folder of its own.
+    a folder, because trials run code from it. Each agent user of an owner has a separate folder
+    as well. If the spec names no owner, the experiment has a folder of its own.
     """
     owner = spec.get("owner") or f"experiment {int(spec.get('experiment_id', 0))}"
+    user = read_agent_user(spec)
+    if user is not None:
+        # An owner whose agent user changes gets another folder.
+        owner = f"{owner}\0{user.uid}:{user.gid}"
     digest = hashlib.sha256(str(owner).encode(errors="surrogateescape")).hexdigest()
     return environments / OWNERS / digest[:16]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.assignment.assignment import Assignment
 
 LoginIssuer = Callable[[str], Mapping[str, str] | None]
@@ -63,6 +64,10 @@ class Launch:
     """The body of the engine's request that creates the container. None without containers."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Fields for the trial's `environment` record."""
+    user: MachineUser | None = None
+    """The user that the stages run as. None for the runtime's default user."""
+    passed_folder: str = ""
+    """The folder in which the startup hook's shell creates PASSED_FILE. "": the records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,12 @@ class LaunchFolder:
         return str((os.environ if variables is None else variables).get("DETCLOUD_TRIAL_DIR", ""))
 
     def has_hook_passed(self) -> bool:
-        """Return whether the startup hook has ended without an error. False without a hook."""
-        return os.path.exists(f"{self.path}/hook-passed")  # noqa: PTH110
+        """Return whether the startup hook has ended without an error. False without a hook.
+
+        A hook that runs as another user cannot write this folder, and uses `passed_folder`.
+        """
+        folder = self.launch.get("passed_folder") or self.path
+        return os.path.lexists(f"{folder}/hook-passed")
 
     def has_kill_request(self) -> bool:
         """Return whether kill.json exists, even if the file is invalid."""

@@ -174,15 +174,17 @@ class Supervisor:
         """Redirect stdout and stderr to the log's pipe, and give this fork the state of a new
         process.
 
-        Start a session, reset signals and umask, and change to the trial's folder. The kernel kills
-        this process if the supervisor dies. Exit with 127 unless the parent is `supervisor`. If
-        SIGTERM has arrived before the reset, send SIGTERM to this process. A fork that runs no
-        command also closes the supervisor's descriptors. Raises OSError if the folder does not
-        exist.
+        Start a session, become the launch's user, reset signals and umask, and change to the
+        trial's folder. The kernel kills this process if the supervisor dies. Exit with 127 unless
+        the parent is `supervisor`. If SIGTERM has arrived before the reset, send SIGTERM to this
+        process. A fork that runs no command also closes the supervisor's descriptors. Raises
+        OSError if the folder does not exist, or if this process may not become the user.
         """
         os.dup2(self._output_end, 1)
         os.dup2(self._output_end, 2)
         os.setsid()
+        _become_user(self.launch.get("user"))
+        # After the change of the user, which clears the request.
         process_tree.die_with_parent()
         if os.getppid() != supervisor:
             os._exit(127)
@@ -340,6 +342,19 @@ def supervise(directory: str, lock: int | None, *, forks_trial: bool = False) ->
         os.set_inheritable(lock, False)
     process_tree.adopt_orphans()
     return Supervisor(directory, forks_trial=forks_trial).run()
+
+
+def _become_user(user: Mapping[str, Any] | None) -> None:
+    """Change the user and all groups of this process for good. Do nothing for None.
+
+    Raise OSError if the process may not change its user.
+    """
+    if user is None:
+        return
+    os.setgroups(user["groups"])
+    # Root's process changes the real, the effective and the saved id by these calls.
+    os.setgid(user["gid"])
+    os.setuid(user["uid"])
 
 
 def _execute(argv: list[str], environment: Mapping[str, str]) -> None:

@@ -175,7 +175,7 @@ def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
                 os.unlink(entry, dir_fd=folder)
                 continue
             # Moving a folder needs the permission to write it.
-            os.chmod(entry, 0o700, dir_fd=folder)
+            os.close(_open_own_folder(entry, folder))
             os.rename(entry, next(fresh_names), src_dir_fd=folder, dst_dir_fd=top)
     finally:
         os.close(folder)
@@ -187,15 +187,27 @@ def _entry_names(folder: int) -> list[str]:
 
 
 def _open_own_folder(name: str, parent: int | None) -> int:
-    """Set a folder's permissions to 0700, and open the folder. Return the descriptor.
+    """Open a folder and set its permissions to 0700. Return the descriptor.
 
     `parent` is the open parent folder, or None for a path. The caller closes the descriptor. Raise
     OSError for a missing name, a link or another kind of entry, which stays unchanged.
     """
-    if _is_folder(name, parent):
-        os.chmod(name, 0o700, dir_fd=parent)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(name, flags, dir_fd=parent)
+    try:
+        folder = os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        # Only a process without root's rights comes here, whose change of a link's target harms
+        # nobody else.
+        if _is_folder(name, parent):
+            os.chmod(name, 0o700, dir_fd=parent)
+        return os.open(name, flags, dir_fd=parent)
+    try:
+        # By the descriptor, because a trial of another user may replace the name by a link.
+        os.fchmod(folder, 0o700)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
 
 
 def _is_folder(name: str, parent: int | None) -> bool:

@@ -18,7 +18,7 @@ TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 TEMPORARY_FOLDER_VARIABLE = "DETCLOUD_TMPDIR"
 """The variable with a folder that is deleted with the allocation, unlike maybe TMPDIR."""
 # In version 2, lengths and periods may be in epochs.
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 
 
 class Reporter(Protocol):

@@ -17,7 +17,16 @@ IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": 
 }
 NAMES = [
     *("trials", "checkpoints", "experiment-checkpoints", "checkpoint-files", "metrics", "lines"),
-    *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),
+    *(
+        "replay",
+        "history",
+        "jobs",
+        "token-entries",
+        "templates",
+        "agent-users",
+        "agents",
+        "experiments",
+    ),
     *("models", "model-versions#x", "experiment-code", "timelines", "media", "results"),
     *("experiment-views", "experiment-lines", "reports", "schedules"),
     *("retention-trials",),

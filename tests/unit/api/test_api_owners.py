@@ -223,6 +223,10 @@ ADMINS_ONLY: dict[Route, Call] = {
     ("PUT", "/cluster/configuration"): Call(
         "/cluster/configuration", {"config": "{}", "dry_run": True}
     ),
+    ("PUT", "/agent-users"): Call(
+        "/agent-users", {"kind": "user", "name": "user-1", "uid": 1001, "gid": 1001}
+    ),
+    ("DELETE", "/agent-users"): Call("/agent-users?kind=user&name=user-1"),
     ("PUT", "/resource-pools/{resource_pool}"): Call("/resource-pools/default", {}),
     **{
         ("POST", f"/resource-pools/{{resource_pool}}/{name}"): Call(

@@ -27,7 +27,7 @@ def test_lists_and_descriptions_have_three_formats() -> None:
     forms = command_forms()
     verbs = ("list", "describe", "history", "replay", "metrics", "files", "info", "whoami")
     described = [command for command in COMMANDS if command.verb.split("-")[0] in verbs]
-    assert len(described) == 43
+    assert len(described) == 44
     for command in described:
         flags = {flag for option in forms[command.name].options for flag in option.flags}
         assert flags >= {"--json", "--yaml", "--csv"}, command.name

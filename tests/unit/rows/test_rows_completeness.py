@@ -57,6 +57,7 @@ NOT_SIMULATED = frozenset(
         "state mark",
         "time of a schedule",
         "tunnel",
+        "agent user",
         "template",
         "token",
         "token holder",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.access.agent_users import AgentUserKind, AgentUserRecord
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TableTokens, token_digest, token_put
 from control_plane.actors import addresses, cost
@@ -37,6 +38,7 @@ from control_plane.queries.model_records import (
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 from control_plane.usecases import browser_sessions, metadata_edits, user_tokens
+from control_plane.usecases.agent_users import put_agent_user
 from control_plane.usecases.checkpoint_pins import pin_write
 from control_plane.usecases.models import put_record
 from control_plane.usecases.reports import (
@@ -218,6 +220,15 @@ def template(cluster: Cluster) -> Case:
     return Key("templates", "t"), lambda: write("description: b\n")
 
 
+def agent_user(cluster: Cluster) -> Case:
+    def write(uid: int) -> None:
+        record = AgentUserRecord(AgentUserKind.USER, "ada", uid, 1001, "ada", "", "root", NOW_MS)
+        put_agent_user(cluster.services.table, record, lambda _: ())
+
+    write(1001)
+    return Key("agent-users", "user#ada"), lambda: write(1002)
+
+
 def schedule(cluster: Cluster) -> Case:
     config = f"{CONFIG}\nschedule: {{cron: '0 3 * * *'}}\n"
     body = {"config": config, "model_code": cluster.store_code()}
@@ -363,6 +374,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "token record": token_record,
     "idempotency key": idempotency_key,
     "template": template,
+    "agent user": agent_user,
     "report": report,
     "schedule": schedule,
     "tunnel": tunnel,

@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from detcloud.shared.files import delete_tree, read_json_object, read_regular_file
+from detcloud.shared.files import (
+    _open_own_folder,
+    delete_tree,
+    read_json_object,
+    read_regular_file,
+)
 
 
 def test_delete_tree_follows_no_links_and_opens_closed_directories(tmp_path: Path) -> None:
@@ -60,3 +66,18 @@ def test_read_regular_file_ignores_pipes_folders_and_links(tmp_path: Path) -> No
     assert contents == [None, None, None, b"123"]
     assert read_regular_file(tmp_path / "link", follows_links=True) == b"12345"
     assert read_json_object(tmp_path / "pipe") is None
+
+
+def test_deletion_keeps_the_mode_of_a_links_target(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(target)
+
+    # A trial that replaces a folder by a link after the deletion has looked at the folder.
+    parent = os.open(folder, os.O_RDONLY)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        _open_own_folder("link", parent)
+    os.close(parent)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o755

@@ -12,6 +12,7 @@ All folders are created with mode 0700.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
@@ -24,6 +25,9 @@ ALLOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 # The agent never writes larger files.
 INPUT_BYTES_MAX = 16 << 20
 SUBDIRECTORIES = ("in", "out", "code", "home", "agent")
+OWNER_FILE = "owner.json"
+"""The record of the owner in the agent's folder, which no trial can write."""
+OWNER_BYTES_MAX = 100
 
 
 class AllocationDirectory:
@@ -32,7 +36,8 @@ class AllocationDirectory:
     Args:
         allocations: the folder of all allocations.
         allocation: the allocation's id.
-        owner: the user and group ids of the trial's files. None for the agent's user.
+        owner: the user and group ids of the trial's files. None for the agent's user. `set_owner`
+            and `restore_owner` replace the value.
 
     Raises:
         ValueError: the id is not of the form ALLOCATION_NAME.
@@ -63,6 +68,25 @@ class AllocationDirectory:
         (self.home / "tmp").mkdir(mode=0o700, exist_ok=True)
         self.log.touch(mode=0o600)
 
+    def set_owner(self, owner: tuple[int, int]) -> None:
+        """Record the owner of the trial's files for later agents, and replace `owner`.
+
+        Existing files keep their owner until `change_owner`. Raise OSError if the record cannot be
+        written.
+        """
+        write_atomically(self.agent / OWNER_FILE, list(owner))
+        self.owner = owner
+
+    def restore_owner(self) -> None:
+        """Replace `owner` by the record of `set_owner`. Do nothing without a record.
+
+        Raise ValueError for a damaged record.
+        """
+        content = read_regular_file(self.agent / OWNER_FILE, OWNER_BYTES_MAX)
+        if content is not None:
+            uid, gid = map(int, json.loads(content))
+            self.owner = uid, gid
+
     def change_owner(self) -> None:
         """Make `owner` the owner of the log and of the trial's folders with all entries.
 
@@ -73,10 +97,11 @@ class AllocationDirectory:
             return
         os.chown(self.log, *self.owner, follow_symlinks=False)
         for top in (self.inputs, self.out, self.code, self.home):
-            os.chown(top, *self.owner, follow_symlinks=False)
             for folder, folders, files in os.walk(top):
                 for name in folders + files:
                     os.chown(Path(folder, name), *self.owner, follow_symlinks=False)
+            # Last, so that no process of the owner can replace an entry by a link meanwhile.
+            os.chown(top, *self.owner, follow_symlinks=False)
 
     def write_spec(self, spec: dict[str, Any]) -> None:
         """Replace in/spec.json atomically by a read-only file that belongs to `owner`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from typing import TYPE_CHECKING, Any
 
@@ -38,3 +39,15 @@ def data_layer_variables(config: Mapping[str, Any], default: Path | None) -> dic
     mount = data_layer_mount(config)
     folder = mount.host_path if mount is not None else default
     return {} if folder is None else {DATA_LAYER_PATH: str(folder)}
+
+
+def make_owned_folder(folder: Path, owner: tuple[int, int] | None) -> None:
+    """Create a folder that a trial of `owner` may write to. An existing folder stays unchanged.
+
+    The folder belongs to the agent if `owner` is None or the agent does not run as root.
+    """
+    if folder.exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if owner is not None and os.getuid() == 0:
+        os.chown(folder, *owner, follow_symlinks=False)

@@ -34,8 +34,8 @@ def write_request(assignment: Assignment, image: str = "") -> None:
     cache = declared_layers(directory.environments, assignment.spec)
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if directory.owner is not None:
+        # The parent folder stays the agent's, so that no trial can replace the folder of kernels.
         os.chown(cache, *directory.owner, follow_symlinks=False)
-        os.chown(cache.parent, *directory.owner, follow_symlinks=False)
     packages = assignment.packages or {}
     request = {
         "installer": packages.get("installer"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from detcloud.agent.allocation.directory import AllocationDirectory
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.slots import Slot
 
 INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "TZ", *BUNDLE_VARIABLES)
@@ -81,6 +82,11 @@ def container_environment(
         # Otherwise, pip refuses to install packages for Ubuntu's Python, as in PyTorch's image.
         "PIP_BREAK_SYSTEM_PACKAGES": "1",
     }
+
+
+def user_variables(user: MachineUser | None) -> dict[str, str]:
+    """Return the variables with the name of a trial's agent user. Empty for None."""
+    return {} if user is None else dict.fromkeys(("USER", "LOGNAME"), user.name)
 
 
 def _python_environment(threads: int, packages: str) -> dict[str, str]:

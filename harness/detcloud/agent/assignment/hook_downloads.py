@@ -18,6 +18,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from detcloud.agent.assignment.agent_user import read_agent_user
 from detcloud.agent.assignment.environment import variables_by_name
 from detcloud.agent.assignment.startup_hook import HOOK_FILE
 from detcloud.agent.package_cache import HOOK, experiment_layers
@@ -72,10 +73,15 @@ def download_variables(folder: Path | None, assignment: Assignment) -> dict[str,
 
 
 def _downloads_key(assignment: Assignment, image: str) -> str:
-    """Return the key of the folder, a digest of the image, the code, the hook and the packages."""
+    """Return the key of the folder, a digest of the image, the code, the hook and the packages.
+
+    Each agent user of the experiment has a separate folder.
+    """
     hook = (assignment.directory.code / HOOK_FILE).read_bytes()
     declared = json.dumps(assignment.packages, sort_keys=True)
-    parts = ("downloads", image, assignment.code_sha256, hook.hex(), declared)
+    parts = ["downloads", image, assignment.code_sha256, hook.hex(), declared]
+    if (user := read_agent_user(assignment.spec)) is not None:
+        parts.append(f"{user.uid}:{user.gid}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -22,6 +22,7 @@ from detcloud.agent.docker.amd_gpus import amd_device_entries, amd_groups
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.assignment.assignment import Assignment
 
 PYTHON = "python3"
@@ -31,7 +32,7 @@ RECORDS = "container"
 SHM_BYTES = 4 << 30
 LABEL = "ai.detcloud."
 # The ulimits for collective communication over RDMA, deep recursion, and data loaders' files.
-ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
+ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536, "nproc": -1}
 CDI_GPU = "nvidia.com/gpu"
 # The supervisor writes the log. The engine only keeps output from before the supervisor's start.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
@@ -57,6 +58,14 @@ class ContainerRules:
     """The folder with the devices of the machine's RDMA adapters. The folder may be missing."""
     authorities: Path | None = None
     """The file with the authorities that containers trust. None leaves this to their images."""
+    runtime: str = "docker"
+    """The name of the runtime, `docker` or `podman`, which a later agent must also have."""
+    is_podman: bool = False
+    """Whether the engine is Podman."""
+    is_rootless: bool = False
+    """Whether the engine runs as the agent's user, so that the trials' files are the agent's."""
+    user_namespace: str = ""
+    """The mode of the containers' user namespace. "" for the engine's default."""
 
 
 def container_body(
@@ -65,6 +74,8 @@ def container_body(
     limit_of: Callable[[str], int],
     cdi_devices: Collection[str] = (),
     own_folders: Sequence[Path] = (),
+    *,
+    user: MachineUser | None = None,
 ) -> dict[str, Any]:
     """Return the body of the request that creates the container, without image and variables.
 
@@ -76,6 +87,7 @@ def container_body(
         limit_of: returns the highest value that the machine may grant for an ulimit, -1 for any.
         cdi_devices: the names of the engine's Container Device Interface devices.
         own_folders: folders of the agent that the container may write to, at the same paths.
+        user: the agent user of the trial. None for the user of the rules.
 
     Raises:
         LaunchImpossible: a mount or device is not allowed, does not exist or conflicts.
@@ -92,23 +104,29 @@ def container_body(
             *_fabric_adapters(assignment, rules),
             *amd_device_entries(assignment.slots),
         ],
-        "GroupAdd": amd_groups(assignment.slots),
-        "DeviceRequests": _gpus(assignment, cdi_devices),
+        "GroupAdd": [
+            *amd_groups(assignment.slots),
+            *(str(group) for group in (() if user is None else user.groups)),
+        ],
+        "DeviceRequests": _gpus(assignment, cdi_devices, has_cdi=rules.is_podman),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
-        "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
+        "Ulimits": [_ulimit(name, limit_of(name)) for name in _ulimit_names(rules)],
         "Memory": rules.memory_bytes,
         "MemorySwap": rules.memory_bytes,
-        "SecurityOpt": ["no-new-privileges"],
+        # Podman's labels of SELinux would hide the mounted folders of the machine.
+        "SecurityOpt": ["no-new-privileges", *(["label=disable"] if rules.is_podman else [])],
+        **({"UsernsMode": rules.user_namespace} if rules.user_namespace else {}),
         "LogConfig": ENGINE_LOG,
     }
     return {
-        "User": f"{rules.user}:{rules.group}",
+        "User": f"{rules.user}:{rules.group}" if user is None else f"{user.uid}:{user.gid}",
         "WorkingDir": str(directory.code),
         # The supervisor is the container's first process and does what an init would.
         "Entrypoint": [PYTHON, "-I", "-S", SUPERVISOR, records],
         "Cmd": [],
         "Labels": _labels(assignment, rules),
-        "Healthcheck": {"Test": ["NONE"]},
+        # Podman would create a timer of systemd for a check that is switched off.
+        **({} if rules.is_podman else {"Healthcheck": {"Test": ["NONE"]}}),
         "HostConfig": host,
     }
 
@@ -263,10 +281,13 @@ def _real_path(path: Path) -> tuple[Path, str]:
     return Path(os.path.normpath(path)), problem
 
 
-def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
+def _gpus(
+    assignment: Assignment, cdi_devices: Collection[str], *, has_cdi: bool
+) -> list[dict[str, Any]]:
     """Return the device requests for NVIDIA GPUs and MIG instances. Empty without such slots.
 
-    Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. When
+    Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. An
+    engine with `has_cdi`, such as Podman, has the interface only and lists no devices. When
     systemd reloads its units, a container may lose GPUs of NVIDIA's hook, but not GPUs of the
     interface.
     """
@@ -274,9 +295,17 @@ def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str
     if not uuids:
         return []
     names = [f"{CDI_GPU}={uuid}" for uuid in uuids]
-    if set(names) <= set(cdi_devices):
+    if has_cdi or set(names) <= set(cdi_devices):
         return [{"Driver": "cdi", "DeviceIDs": names}]
     return [{"Driver": "nvidia", "DeviceIDs": uuids, "Capabilities": [["gpu"]]}]
+
+
+def _ulimit_names(rules: ContainerRules) -> list[str]:
+    """Return the names of the ulimits to set.
+
+    Podman raises the number of processes by itself, which can be forbidden. Docker does not.
+    """
+    return [name for name in ULIMITS if rules.is_podman or name != "nproc"]
 
 
 def _ulimit(name: str, limit: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class EngineClient:
 
     def version(self) -> str:
         """Return the version of the engine's software, or "?" if the engine names none."""
-        return str(self._read_version().get("Version", "?"))
+        return str(self.read_version().get("Version", "?"))
 
     def api_version(self) -> str:
         """Return the API version that calls name, for example 1.44.
@@ -67,7 +67,7 @@ class EngineClient:
         The first call agrees the version with the engine.
         """
         if not self._api_version:
-            self._api_version = agree_version(self._read_version())
+            self._api_version = agree_version(self.read_version())
         return self._api_version
 
     def cdi_devices(self) -> frozenset[str]:
@@ -75,8 +75,13 @@ class EngineClient:
 
         An example is nvidia.com/gpu=0. Engines before 28.2 list no devices.
         """
-        found = self._request_json("GET", "/info").get("DiscoveredDevices") or ()
+        found = self.information().get("DiscoveredDevices") or ()
         return frozenset(str(item.get("ID")) for item in found if item.get("Source") == "cdi")
+
+    def information(self) -> dict[str, Any]:
+        """Return the engine's description of itself and of the machine."""
+        found: dict[str, Any] = self._request_json("GET", "/info")
+        return found
 
     def find_image(self, name: str) -> dict[str, Any] | None:
         """Return the engine's description of an image, or None if the machine lacks the image."""
@@ -127,7 +132,7 @@ class EngineClient:
 
     def root_folder(self) -> str:
         """Return the folder in which the engine stores images."""
-        return str(self._request_json("GET", "/info")["DockerRootDir"])
+        return str(self.information()["DockerRootDir"])
 
     def create_container(self, name: str, body: Mapping[str, Any]) -> None:
         """Create a container with this name. EngineError has status 409 if the name exists."""
@@ -259,8 +264,9 @@ class EngineClient:
         connection.sock = self._connect(connection.timeout or self._seconds_max).sock
         return _send_request(connection, method, f"/v{self._api_version}{path}", body, headers)
 
-    def _read_version(self) -> dict[str, Any]:
-        """Request the engine's version. This request needs no API version in its path."""
+    def read_version(self) -> dict[str, Any]:
+        """Request the version and the components of the engine."""
+        # The path of this request has no API version.
         with closing(self._connect(self._seconds_max)) as connection:
             answer = _read_answer(_send_request(connection, "GET", "/version", None, {}))
         return _parse_object(answer)
@@ -301,20 +307,6 @@ def _parse_version(text: object) -> tuple[int, int] | None:
 
 def _version_text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-def socket_path(environment: Mapping[str, str]) -> str:
-    """Return the path of the engine's socket: from DOCKER_HOST, else DEFAULT_SOCKET.
-
-    Raise ValueError if DOCKER_HOST names no unix socket. Containers of a remote engine would not
-    see the machine's directories.
-    """
-    host = environment.get("DOCKER_HOST") or f"unix://{DEFAULT_SOCKET}"
-    if not host.startswith("unix:///"):
-        raise ValueError(
-            f"DOCKER_HOST is {host!r}; the engine must be on this machine: unix:///PATH"
-        )
-    return host.removeprefix("unix://")
 
 
 def split_reference(name: str) -> tuple[str, str]:

@@ -45,6 +45,9 @@ STEADY_SECONDS = 1.0
 CLOSE_SECONDS = 0.05
 # The time after a request during which the container is polled every CLOSE_SECONDS.
 CLOSELY_SECONDS = 3.0
+# The states of a container. Only Podman has `stopping`, `stopped` and `initialized`.
+RUNNING = ("running", "paused", "restarting", "stopping")
+ENDED = ("exited", "dead", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +148,19 @@ class ContainerLaunch:
         state = str(container["State"]["Status"]) if container is not None else "absent"
         kill = read_json_object(self._directory / KILL_FILE)
         begun = os.path.lexists(self._records / "begun")
-        if state in ("running", "paused", "restarting"):
+        if state in RUNNING:
             self._is_up = True
             if kill is not None:
                 self._pursue_kill(
                     float(kill.get("grace_ms") or 0) / 1000, saves=bool(kill.get("saves"))
                 )
-        elif state in ("exited", "dead") or (state == "absent" and begun):
+        elif state in ENDED or (state == "absent" and begun):
             self._record_end(container or {}, begun=begun, killed=kill is not None)
         elif state != "removing" and kill is not None:
             self._set_end(Status(Phase.ENDED, killed=True))
         elif state == "absent":
             self._create()
-        elif state == "created":
+        elif state in ("created", "initialized"):
             self._start()
 
     def _create(self) -> None:

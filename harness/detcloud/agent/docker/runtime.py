@@ -13,17 +13,19 @@ import resource
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.start_times import IMAGE, PACKAGES
+from detcloud.agent.assignment.agent_user import find_machine_user, read_agent_user
 from detcloud.agent.assignment.assignment import LaunchImpossible
-from detcloud.agent.assignment.data_layer import data_layer_mount
+from detcloud.agent.assignment.checkpoint_folder import prepare_checkpoint_folder
+from detcloud.agent.assignment.data_layer import data_layer_mount, make_owned_folder
 from detcloud.agent.assignment.declared_packages import (
     ENTER_MODULE,
     INSTALL_MODULE,
     write_request,
 )
-from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.environment import container_environment, user_variables
 from detcloud.agent.assignment.hook_downloads import download_variables, hook_downloads
 from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.unused_settings import container_notices
@@ -44,8 +46,6 @@ from detcloud.agent.docker.images import Image, image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.package_cache import DECLARED, declared_layers
 from detcloud.agent.runtime import Launch, Phase, Status
-from detcloud.shared.checkpoint_limits import STAGING_FOLDER
-from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.files import write_atomically
 from detcloud.shared.trial_directory import DATA_LAYER_PATH
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
+    from detcloud.agent.assignment.agent_user import MachineUser
     from detcloud.agent.assignment.assignment import Assignment
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import EngineClient
@@ -67,6 +68,7 @@ LIMITS = {
     "memlock": resource.RLIMIT_MEMLOCK,
     "stack": resource.RLIMIT_STACK,
     "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
 }
 CAP_SYS_RESOURCE = 24
 
@@ -98,8 +100,10 @@ class DockerRuntime:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """The containers' user and group ids. None if both are the agent's own."""
+        """The user and group ids of containers without an agent user. None for the agent's own."""
         owner = self._rules.user, self._rules.group
+        if self._rules.is_rootless:
+            return None
         return None if owner == (os.getuid(), os.getgid()) else owner
 
     def adopt(self, directories: Sequence[Path]) -> None:
@@ -135,7 +139,6 @@ class DockerRuntime:
         name = _image_name(assignment)
         notices = container_notices(assignment.config, name, device=assignment.device)
         directory.write_notices([*notices, *assignment.slot_notices()])
-        devices = self._engine.cdi_devices() if assignment.device == "cuda" else frozenset[str]()
         kernels = kernel_folder(assignment, name)
         own = [] if kernels is None else [kernels]
         if assignment.packages:
@@ -143,7 +146,8 @@ class DockerRuntime:
         downloads = hook_downloads(assignment, name)
         if downloads is not None:
             own.append(downloads)
-        body = container_body(assignment, self._rules, ulimit_available, devices, own)
+        user = self._find_user(assignment)
+        body = self._container_body(assignment, own, user)
         image = self._obtain_image(assignment, name, is_needed)
         network = container_environment(
             assignment.threads,
@@ -152,6 +156,7 @@ class DockerRuntime:
         )
         base = {
             **network,
+            **user_variables(user),
             **kernel_variables(kernels),
             **download_variables(downloads, assignment),
         }
@@ -171,7 +176,7 @@ class DockerRuntime:
         directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:
-            self._make_folder(Path(mount.host_path))
+            make_owned_folder(Path(mount.host_path), directory.owner)
         return Launch(
             _stages(assignment),
             environment,
@@ -179,12 +184,26 @@ class DockerRuntime:
             str(directory.log),
             assignment.log_bytes_max,
             container={**body, "Image": image.id, "Env": variables},
-            facts={
-                "image": image.name,
-                "image_digest": image.digest,
-                **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
-            },
+            user=user,
+            facts=_facts(image, user),
         )
+
+    def _find_user(self, assignment: Assignment) -> MachineUser | None:
+        """Return the agent user of the trial. None for the user of the rules.
+
+        An engine without root runs trials of the agent's own user only, which the rules name. Raise
+        AgentUserUnavailable if the machine knows the user's number by another name.
+        """
+        user = read_agent_user(assignment.spec)
+        return None if user is None or self._rules.is_rootless else find_machine_user(user)
+
+    def _container_body(
+        self, assignment: Assignment, own_folders: Sequence[Path], user: MachineUser | None
+    ) -> dict[str, Any]:
+        """Return the request that creates the container, see `container_body`."""
+        devices = self._engine.cdi_devices() if assignment.device == "cuda" else frozenset[str]()
+        limit_of = own_limit if self._rules.is_rootless else ulimit_available
+        return container_body(assignment, self._rules, limit_of, devices, own_folders, user=user)
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Write container.json, and start the launch's thread, which creates the container.
@@ -199,6 +218,8 @@ class DockerRuntime:
         labels = {**launch.container["Labels"], f"{LABEL}launch": identity}
         request = {
             "launch": identity,
+            # Another runtime would not find the container.
+            "runtime": self._rules.runtime,
             "log": launch.log,
             # `has_hook` also covers other stages; the name is older than these stages.
             "has_hook": len(launch.stages) > 1,
@@ -298,29 +319,12 @@ class DockerRuntime:
         """Create the machine's folder of checkpoints, with subfolders that the trial may write.
 
         Do nothing if the store needs no folder. Subfolders for the experiment and trial are created
-        and given to the containers' user only if the agent and the folder belong to root.
+        and given to the container's user only if the agent and the folder belong to root.
         """
         folder = checkpoint_folder(assignment)
-        if folder is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.owner is None or os.getuid() != 0 or folder.stat().st_uid != 0:
-            return
-        folder.chmod(folder.stat().st_mode | 0o011)
-        experiment, trial = (int(assignment.spec[n]) for n in ("experiment_id", "trial_id"))
-        places = (f"{experiment}", f"{experiment}/{trial}")
-        events = (TENSORBOARD_FOLDER, *(f"{TENSORBOARD_FOLDER}/{x}" for x in places))
-        for place in (folder / name for name in (STAGING_FOLDER, *places, *events)):
-            place.mkdir(exist_ok=True)
-            os.chown(place, *self.owner, follow_symlinks=False)
-
-    def _make_folder(self, folder: Path) -> None:
-        """Create a folder that trials may write to. An existing folder stays unchanged."""
-        if folder.exists():
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.owner is not None and os.getuid() == 0:
-            os.chown(folder, *self.owner, follow_symlinks=False)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            prepare_checkpoint_folder(folder, assignment)
 
     def _write_records(self, directory: Path, launch: Launch) -> None:
         """Write launch.json for the supervisor into the folder RECORDS of `directory`.
@@ -339,9 +343,10 @@ class DockerRuntime:
             "log_bytes_max": launch.log_bytes_max,
             "unasked_grace_seconds": UNASKED_GRACE_SECONDS,
         }
-        write_atomically(records / "launch.json", record, owner=self.owner)
-        if self.owner is not None:
-            os.chown(records, *self.owner)
+        owner = self.owner if launch.user is None else (launch.user.uid, launch.user.gid)
+        write_atomically(records / "launch.json", record, owner=owner)
+        if owner is not None:
+            os.chown(records, *owner)
 
     def _watch(self, directory: Path) -> None:
         launch = ContainerLaunch(self._engine, directory, self._log_line)
@@ -368,6 +373,16 @@ class DockerRuntime:
                 self._engine.remove_container(str(entry["Id"]))
 
 
+def _facts(image: Image, user: MachineUser | None) -> dict[str, str]:
+    """Return the fields of the trial's `environment` record about the image and the agent user."""
+    return {
+        "image": image.name,
+        "image_digest": image.digest,
+        **({} if user is None else {"agent_user": user.label}),
+        **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
+    }
+
+
 def enter_overlay(directory: Path) -> tuple[str, ...]:
     """Return the words before a command that set the variables of the trial's declared packages.
 
@@ -385,7 +400,19 @@ def ulimit_available(name: str) -> int:
 
     `name` is a key of LIMITS. Return the agent's own hard limit, or -1 if the engine may exceed it.
     """
-    return -1 if _may_raise_limits() else resource.getrlimit(LIMITS[name])[1]
+    return -1 if _may_raise_limits() else own_limit(name)
+
+
+def own_limit(name: str) -> int:
+    """Return the agent's own hard limit for an ulimit, which an engine without root also has.
+
+    Podman lowers its own limit of processes to the highest process id of the machine.
+    """
+    limit = resource.getrlimit(LIMITS[name])[1]
+    if name != "nproc":
+        return limit
+    id_max = int(Path("/proc/sys/kernel/pid_max").read_text(encoding="ascii"))
+    return id_max if limit < 0 else min(limit, id_max)
 
 
 def _may_raise_limits() -> bool:

@@ -52,7 +52,7 @@ class TrialPython:
     """
 
 
-def lay_out_overlay(assignment: Assignment, path: str) -> TrialPython:
+def lay_out_overlay(assignment: Assignment, path: str, *, is_own_user: bool = True) -> TrialPython:
     """Create the overlay of a trial, with the layers of earlier runs and of other machines.
 
     Fetch missing layers from the cluster if the agent uses archives.
@@ -60,6 +60,8 @@ def lay_out_overlay(assignment: Assignment, path: str) -> TrialPython:
     Args:
         assignment: the trial.
         path: the PATH that the overlay's programs are put in front of.
+        is_own_user: whether the trial runs as the agent's user. Otherwise the hook's packages are
+            not kept: the agent would link files of a folder that the user can change meanwhile.
 
     Raises:
         OSError: the overlay cannot be written.
@@ -70,7 +72,7 @@ def lay_out_overlay(assignment: Assignment, path: str) -> TrialPython:
     layer, install = _declared_packages(assignment, parent)
     make_overlay(folder, parent, layer, Path(PACKAGES))
     after_hook: tuple[str, ...] = ()
-    if assignment.has_hook:
+    if assignment.has_hook and is_own_user:
         cache = experiment_layers(directory.environments, assignment.spec)
         key = _hook_key(assignment, parent)
         if assignment.layers is not None:
@@ -79,7 +81,9 @@ def lay_out_overlay(assignment: Assignment, path: str) -> TrialPython:
             fill_overlay(folder, parent.version, kept)
         else:
             after_hook = _store_command(parent, folder, cache, key)
-    scripts = parent_scripts(directory.environments / "scripts", parent)
+    # Other users cannot read the folder of the machine.
+    shared = directory.environments if is_own_user else folder
+    scripts = parent_scripts(shared / "scripts", parent)
     variables = {
         **overlay_variables(folder, path, scripts),
         **jupyter_variables(parent),

@@ -1,6 +1,7 @@
 """The runtime that starts, watches and stops trials as processes of this machine.
 
-Each trial gets a reduced environment and a separate home. Neither is a security boundary.
+Each trial gets a reduced environment and a separate home. Neither is a security boundary. A trial
+with an agent user runs as this user of the machine, if the agent runs as root (decision 0167).
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.start_times import PACKAGES
 from detcloud.agent.assignment.bind_mounts import bind_mounts, make_links
 from detcloud.agent.assignment.data_layer import data_layer_variables
-from detcloud.agent.assignment.environment import shared_environment
+from detcloud.agent.assignment.environment import shared_environment, user_variables
 from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.startup_hook import PASSED_FILE
 from detcloud.agent.assignment.unused_settings import process_notices
 from detcloud.agent.processes.overlay import lay_out_overlay
+from detcloud.agent.processes.user_access import (
+    data_layer_folder,
+    find_launch_user,
+    give_files,
+)
 from detcloud.agent.runtime import Launch, Phase, Status, read_stop_deadline
 from detcloud.launch.launchers import find_launcher
 from detcloud.shared.files import (
@@ -34,7 +40,7 @@ from detcloud.shared.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from detcloud.agent.assignment.assignment import Assignment
     from detcloud.agent.processes.fork_server import ForkServer
@@ -49,6 +55,8 @@ BEGIN_POLL_SECONDS = 0.01
 # The grace after a SIGTERM at the system's shutdown, which sends SIGKILL later.
 UNASKED_GRACE_SECONDS = 15.0
 STAGE_CHARACTERS_MAX = 16
+# The umask of trials, which the supervisor also sets.
+TRIAL_UMASK = 0o022
 
 
 class ProcessRuntime:
@@ -89,31 +97,47 @@ class ProcessRuntime:
 
         Fetch or reuse layers of packages. Write notices about unused settings to the trial's log.
         If the fork server can run the trial, start the fork server, for up to 30 s. `is_needed` is
-        ignored. Raise MountImpossible for an impossible mount, OSError for an unwritable file.
+        ignored. A trial of another user gets its files, and a check of its access. Raise
+        MountImpossible for an impossible mount, AgentUserUnavailable for a user without access,
+        OSError for an unwritable file.
         """
         directory = assignment.directory
+        user = find_launch_user(assignment)
         make_links(bind_mounts(assignment.config), directory.code)
         notices = process_notices(assignment.config, device=assignment.device)
         directory.write_notices([*notices, *assignment.slot_notices()])
         base = shared_environment(os.environ, assignment.threads)
         with assignment.start_times.measure(PACKAGES):
-            python = lay_out_overlay(assignment, base["PATH"])
+            python = lay_out_overlay(assignment, base["PATH"], is_own_user=user is None)
         base |= {**python.variables, **kernel_variables(kernel_folder(assignment))}
+        base |= user_variables(user)
         several = len(assignment.slots) > 1 or int(assignment.spec.get("nodes", 1)) > 1
         plain = assignment.has_hook or assignment.packages or assignment.uses_gpus or several
+        plain = plain or user is not None
+        passed = directory.agent if user is None else directory.home
         launch = Launch(
             assignment.stages(
                 python.executable,
-                directory.agent,
+                passed,
                 install=python.install,
                 after_hook=python.after_hook,
             ),
-            assignment.environment(base, data_layer_variables(assignment.config, self._data_layer)),
+            assignment.environment(
+                base,
+                data_layer_variables(
+                    assignment.config, data_layer_folder(assignment, user, self._data_layer)
+                ),
+            ),
             str(directory.code),
             str(directory.log),
             assignment.log_bytes_max,
             find_launcher(assignment.spec.get("entrypoint", "")).can_fork and not plain,
+            user=user,
+            facts={} if user is None else {"agent_user": user.label},
+            passed_folder="" if user is None else str(passed),
         )
+        if user is not None:
+            give_files(assignment, user)
         if launch.can_fork and self._fork_server is not None:
             self._fork_server.warm_up()
         return launch
@@ -183,7 +207,7 @@ class ProcessRuntime:
             return self._recorded_exit(directory) or _end_lost_launch(directory)
         process = read_untrusted_json_object(directory / "process.json")
         stage = str(process.get("stage", "")) if process else ""
-        if stage == "hook" and (directory / PASSED_FILE).exists():
+        if stage == "hook" and _has_hook_passed(directory):
             stage = "trial"
         phase = Phase.RUNNING if stage == "trial" else Phase.STARTING
         return Status(phase, stage, stop_deadline_ms=read_stop_deadline(directory))
@@ -260,6 +284,7 @@ class ProcessRuntime:
                     env=launch["environment"],
                     cwd=launch["cwd"],
                     start_new_session=True,
+                    **_user_options(launch.get("user")),
                 )
         except BaseException:
             served.close()
@@ -323,6 +348,20 @@ class ProcessRuntime:
                 if os.WIFSIGNALED(status):
                     self._killed.add(pid)
             self._children.discard(pid)
+
+
+def _has_hook_passed(directory: Path) -> bool:
+    """Whether the startup hook has passed. The hook of another user records this in its home."""
+    folders = (directory, directory.parent / "home")
+    return any(os.path.lexists(folder / PASSED_FILE) for folder in folders)
+
+
+def _user_options(user: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of Popen for a process of the user in a launch. Empty for None."""
+    if user is None:
+        return {}
+    ids = {"user": user["uid"], "group": user["gid"], "extra_groups": user["groups"]}
+    return {**ids, "umask": TRIAL_UMASK}
 
 
 def is_supervisor_gone(directory: Path) -> bool:

@@ -282,6 +282,8 @@ _MODEL = (
 
 _GROUPS = (
     Command("workspace", "list", "list workspaces", "project", (), ("ls",)),
+    Command("workspace", "link-with-agent-user", "run its trials as a user", "agent_user"),
+    Command("workspace", "unlink-agent-user", "run its trials as their owners", "agent_user"),
     Command("project", "list", "list projects", "project", (), ("ls",)),
 )
 
@@ -353,6 +355,9 @@ _CLUSTER = (
     Command("token", "revoke", "revoke a token", "token"),
     Command("token", "login", "store a token for later commands", "token"),
     Command("user", "whoami", "show your user and role", "user"),
+    Command("user", "list-agent-users", "list the users that trials run as", "agent_user"),
+    Command("user", "link-with-agent-user", "run a user's trials as a user", "agent_user"),
+    Command("user", "unlink-agent-user", "run a user's trials as the default user", "agent_user"),
     Command("user", "logout", "remove the stored token", "user", is_local=True),
     Command("config", "check", "check a configuration file", "config"),
     Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),

@@ -25,7 +25,7 @@ NOUNS = {
     "template": "store parts of configurations on the cluster",
     "webhook": "announce events to other services",
     "token": "create and revoke access tokens",
-    "user": "show your user and role",
+    "user": "show your user and role, and link users with users of the machines",
     "config": "check experiment configurations",
     "cluster": "start, stop and back up the local cluster",
     "page": "copy the web page to another web server",

@@ -77,6 +77,8 @@ REPLACED_VERBS = {
     "model config": "`detcloud status` shows the cluster; `m` means `model`, not `master`",
     "model logs": f"{_LOCAL_LOGS}; `m` means `model`, not `master`",
     **{f"{noun} {verb}": _PROJECTS for noun in ("workspace", "project") for verb in _GROUP_VERBS},
+    "workspace edit": "`detcloud workspace link-with-agent-user` sets the user and the group of a "
+    f"workspace's trials; {_PROJECTS}",
     "workspace bindings": _PROJECTS,
     "workspace list-members": _ROLES,
     "workspace list-pools": "`detcloud resource-pool list`: all workspaces share all pools",
@@ -94,7 +96,6 @@ REPLACED_VERBS = {
     "user create": _USERS,
     "user deactivate": _USERS,
     "user edit": _USERS,
-    "user link-with-agent-user": "trials run as the agent's user",
     "user list": f"{_USERS}; the list of tokens names the users",
     "user login": "`detcloud token login` stores a token",
     "user ls": _USERS,

@@ -18,7 +18,8 @@ from detcloud.agent.assignment.environment import container_environment
 from detcloud.agent.assignment.startup_hook import HOOK_FILE
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.docker.container import ContainerRules, container_body
-from detcloud.agent.docker.engine import EngineClient, EngineError, socket_path, split_reference
+from detcloud.agent.docker.engine import EngineClient, EngineError, split_reference
+from detcloud.agent.docker.engine_choice import engine_socket
 from detcloud.agent.docker.exit_status import (
     EndedContainer,
     creation_refused_status,
@@ -452,11 +453,11 @@ def test_gpus_are_requested_by_cdi_if_the_engine_knows_all(tmp_path: Path) -> No
 
 
 def test_engine_must_be_on_this_machine() -> None:
-    assert socket_path({}) == "/var/run/docker.sock"
-    assert socket_path({"DOCKER_HOST": "unix:///x.sock"}) == "/x.sock"
+    assert engine_socket("docker", {}) == "/var/run/docker.sock"
+    assert engine_socket("docker", {"DOCKER_HOST": "unix:///x.sock"}) == "/x.sock"
     for host in ("tcp://1.2.3.4:2375", "ssh://me@host", "unix://x.sock"):
         with pytest.raises(ValueError, match="must be on this machine"):
-            socket_path({"DOCKER_HOST": host})
+            engine_socket("docker", {"DOCKER_HOST": host})
 
 
 def test_settings_without_effect_in_containers_have_notices() -> None:
