@@ -24,6 +24,7 @@ from control_plane.state.sqlite import (
 from control_plane.state.table import StateTable, TableError, Unavailable
 
 if TYPE_CHECKING:
+    from control_plane.postgres.server_link import LinkListener, ServerLink
     from control_plane.postgres.state_table import PostgresTable
 
 RECORD = "state.json"
@@ -34,7 +35,7 @@ _LOG_SUFFIXES = ("-wal", "-shm")
 
 
 class StateInUse(TableError):
-    """Another server uses the state."""
+    """Another process uses the state."""
 
 
 class OpenTable(StateTable, Protocol):
@@ -57,8 +58,25 @@ class StatePlace(Protocol):
     def open(self) -> OpenTable:
         """Open the state. Create a missing state."""
 
-    def claim(self) -> AbstractContextManager[None]:
-        """Claim the state for a server during a block. Raises StateInUse."""
+    @property
+    def is_shareable(self) -> bool:
+        """Whether several servers may use the state at the same time."""
+
+    def claim(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
+        """Claim the state during a block. Raises StateInUse.
+
+        Args:
+            is_shared: the claim of a server, which allows other servers if the state is shareable.
+        """
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Let no other server of the state start during a block."""
+
+    def link(self, listener: "LinkListener") -> "ServerLink | None":
+        """Return the link to the other servers of the state, not started yet.
+
+        Return None if the state is not shareable.
+        """
 
     def size_bytes(self) -> int:
         """Return the approximate size of the state."""
@@ -99,10 +117,20 @@ class FilePlace:
         """Open the file. Create a missing file."""
         return SqliteTable(self._path)
 
+    is_shareable = False
+
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, *, is_shared: bool = False) -> Iterator[None]:
         """Do nothing, because the lock of the data folder excludes other servers."""
         yield
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Do nothing, because the lock of the data folder excludes other servers."""
+        yield
+
+    def link(self, listener: "LinkListener") -> None:
+        """Return None, because only one server uses the file."""
 
     def size_bytes(self) -> int:
         """Return the size of the file without the log."""
@@ -168,13 +196,35 @@ class DatabasePlace:
 
         return PostgresTable(self._url)
 
+    is_shareable = True
+
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, *, is_shared: bool = False) -> Iterator[None]:
         """Claim the table during the block. Raises StateInUse."""
-        with closing(self.open()) as table, table.claim() as is_claimed:
+        with closing(self.open()) as table, table.claim(is_shared=is_shared) as is_claimed:
+            if not is_claimed and is_shared:
+                raise StateInUse(
+                    f"the state in {self.name} is being replaced, or a server of an earlier "
+                    "version uses the state; try again after its end"
+                )
             if not is_claimed:
-                raise StateInUse(f"another server uses the state in {self.name}")
+                raise StateInUse(
+                    f"a server uses the state in {self.name}; stop all servers of the state first"
+                )
             yield
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let no other server of the table start during the block."""
+        with closing(self.open()) as table, table.starting():
+            yield
+
+    def link(self, listener: "LinkListener") -> "ServerLink":
+        """Return the link to the other servers of the table, not started yet."""
+        from control_plane.postgres.server_link import ServerLink
+
+        with closing(self.open()) as table:
+            return ServerLink(self._url, table.schema, listener)
 
     def size_bytes(self) -> int:
         """Return the size of the rows and indexes."""

@@ -26,7 +26,12 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
-    parser.add_argument("--url", required=True, help="the cluster, http://HOST:PORT")
+    parser.add_argument(
+        "--url",
+        required=True,
+        help="the cluster, http://HOST:PORT; the addresses of several servers of "
+        "the cluster are separated by commas, and tried in order",
+    )
     parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",
