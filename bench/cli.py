@@ -23,6 +23,7 @@ from bench.machine import header, this_machine
 from bench.packages import packages
 from bench.page import page
 from bench.pools import pools
+from bench.postgresql import on_postgresql
 from bench.reading import reading
 from bench.resume import resume
 from bench.scheduling import scheduling
@@ -42,6 +43,7 @@ from detcloud.cli.rendering.table import Column, render_table
 FIGURES: dict[str, Figure] = {
     "trials": trials,
     "peers": against_peers,
+    "postgresql": on_postgresql,
     "writes": writes,
     "halving": halving,
     "suggestions": suggestions,

@@ -19,7 +19,7 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.leases import mark_ended_agent
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
-from control_plane.local.state_places import OpenTable
+from control_plane.local.state_places import OpenTable, StateInUse
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.pool import load_settings, pool_names
 from control_plane.restoration.restart import begin_incarnation
@@ -104,7 +104,7 @@ def build_embedded_cluster(
     adapters = LocalAdapters(home, url, relay)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
-    _check_state_is_latest(mark, cluster.engine)
+    _check_state_is_latest(home, mark, cluster.engine)
     suggestion_thread = SuggestionThread(cluster.suggester)
     cluster.engine.on_commit = adapters.long_polls.wake_address
     delivery_thread = DeliveryThread(cluster.deliverer)
@@ -128,16 +128,22 @@ def build_embedded_cluster(
     )
 
 
-def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
+def _check_state_is_latest(home: HomeFolder, mark: StateMark, engine: Engine) -> None:
     """Start a new incarnation if the state was replaced by an older copy or another cluster's.
 
     An incarnation is a cluster's life between two replacements of the state. Its start marks all
     agents as lost, so that the trials restart from their latest checkpoints. For an older copy, ids
     are skipped that the newer state may have given. Both cases are logged. Finally advance the mark
-    in every case: store a later number in the state and in the mark's file. Raises TableError and
-    OSError.
+    in every case: store a later number in the state and in the mark's file. Raises StateInUse if
+    the state was replaced and other servers use it. Raises TableError and OSError.
     """
     step = 1
+    is_replaced = mark.is_older_copy() or mark.is_other_cluster()
+    if is_replaced and home.state.has_other_servers():
+        raise StateInUse(
+            f"{home.state.name} has another state than at the last start of this server, and other "
+            "servers use the state; stop all servers, and start this server first"
+        )
     if mark.is_older_copy():
         # The files of other servers may have higher numbers.
         step = RESTART_STEP

@@ -72,6 +72,9 @@ class StatePlace(Protocol):
     def starting(self) -> AbstractContextManager[None]:
         """Let no other server of the state start during a block."""
 
+    def has_other_servers(self) -> bool:
+        """Return whether another server has a claim. The caller has the claim of a server."""
+
     def link(self, listener: "LinkListener") -> "ServerLink | None":
         """Return the link to the other servers of the state, not started yet.
 
@@ -128,6 +131,10 @@ class FilePlace:
     def starting(self) -> Iterator[None]:
         """Do nothing, because the lock of the data folder excludes other servers."""
         yield
+
+    def has_other_servers(self) -> bool:
+        """Return False, because only one server uses the file."""
+        return False
 
     def link(self, listener: "LinkListener") -> None:
         """Return None, because only one server uses the file."""
@@ -218,6 +225,11 @@ class DatabasePlace:
         """Let no other server of the table start during the block."""
         with closing(self.open()) as table, table.starting():
             yield
+
+    def has_other_servers(self) -> bool:
+        """Return whether another server has a claim. The caller has the claim of a server."""
+        with closing(self.open()) as table:
+            return table.count_shared_claims() > 1
 
     def link(self, listener: "LinkListener") -> "ServerLink":
         """Return the link to the other servers of the table, not started yet."""

@@ -96,6 +96,13 @@ _LOCK = """
 select case when is_write then pg_advisory_xact_lock(name) else pg_advisory_xact_lock_shared(name)
 end from unnest(%s::bigint[], %s::boolean[]) as locks(name, is_write)
 """
+# PostgreSQL shows the number of an advisory lock in two halves.
+_COUNT_CLAIMS = """
+select count(distinct pid) from pg_locks
+where locktype = 'advisory' and granted and mode = 'ShareLock' and objsubid = 1
+  and database = (select oid from pg_database where datname = current_database())
+  and (classid::bigint << 32) | objid::bigint = %s
+"""
 _PUT = """
 insert into detcloud_rows(partition_digest, sort, partition, revision, body, due_ms, shard)
 select * from unnest(
@@ -265,6 +272,11 @@ class PostgresTable:
         """
         with self._own_connection() as connection:
             yield try_claim(connection, self._schema, is_shared=is_shared)
+
+    def count_shared_claims(self) -> int:
+        """Return the number of connections with a shared claim. Raises Unavailable."""
+        [[count]] = self._read(_COUNT_CLAIMS, (_lock_number(self._schema, "server"),))
+        return int(count)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
