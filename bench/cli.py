@@ -17,6 +17,7 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.gangs import gangs
 from bench.halving import halving
+from bench.lab import lab
 from bench.log_policies import log_policies
 from bench.logs import logs
 from bench.machine import header, this_machine
@@ -44,6 +45,7 @@ FIGURES: dict[str, Figure] = {
     "trials": trials,
     "peers": against_peers,
     "postgresql": on_postgresql,
+    "lab": lab,
     "writes": writes,
     "halving": halving,
     "suggestions": suggestions,

@@ -35,7 +35,10 @@ def main() -> int:
                 _choose_state(home, state)
             if options.files is not None:
                 home.set_files(options.files)
-            with home.state.claim(is_shared=True):
+            with (
+                home.state.claim(is_shared=True),
+                home.state.claim_folder(home.load_or_create_id()),
+            ):
                 serve(home, options.slots, options.port, options.config)
     except (HomeInvalid, HomeInUse) as error:
         return _print_error(str(error))

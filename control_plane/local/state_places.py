@@ -69,6 +69,12 @@ class StatePlace(Protocol):
             is_shared: the claim of a server, which allows other servers if the state is shareable.
         """
 
+    def claim_folder(self, folder_id: str) -> AbstractContextManager[None]:
+        """Claim the id of a data folder during a block, so that no copy of the folder is used.
+
+        Raises StateInUse.
+        """
+
     def starting(self) -> AbstractContextManager[None]:
         """Let no other server of the state start during a block."""
 
@@ -128,16 +134,21 @@ class FilePlace:
         yield
 
     @contextmanager
+    def claim_folder(self, folder_id: str) -> Iterator[None]:
+        """Do nothing, because the state is in the folder."""
+        yield
+
+    @contextmanager
     def starting(self) -> Iterator[None]:
         """Do nothing, because the lock of the data folder excludes other servers."""
         yield
 
     def has_other_servers(self) -> bool:
-        """Return False, because only one server uses the file."""
+        """Return False, because a file has a single server."""
         return False
 
     def link(self, listener: "LinkListener") -> None:
-        """Return None, because only one server uses the file."""
+        """Return None, because a file has a single server."""
 
     def size_bytes(self) -> int:
         """Return the size of the file without the log."""
@@ -217,6 +228,17 @@ class DatabasePlace:
             if not is_claimed:
                 raise StateInUse(
                     f"a server uses the state in {self.name}; stop all servers of the state first"
+                )
+            yield
+
+    @contextmanager
+    def claim_folder(self, folder_id: str) -> Iterator[None]:
+        """Claim the id of a data folder during the block. Raises StateInUse."""
+        with closing(self.open()) as table, table.claim_name(folder_id) as is_claimed:
+            if not is_claimed:
+                raise StateInUse(
+                    "a server with a copy of this data folder uses the state; delete id.json in "
+                    "the copy, or try again in 15 seconds if that machine has just ended"
                 )
             yield
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from control_plane.postgres.state_table import try_claim
+from control_plane.postgres.state_table import END_DEAD_CONNECTIONS, try_claim
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class LinkListener(Protocol):
 
 
 class ServerLink:
-    """The link of a server to the other servers of its state.
+    """The link between a server and the other servers of a state.
 
     Args:
         conninfo: the address of the database.
@@ -139,7 +139,7 @@ class ServerLink:
             try:
                 connection.execute(statement, (notices(names),))
             except psycopg.Error:
-                # The receivers have missed these names, whatever they are.
+                # The receivers have missed names.
                 self.announce(EVERYTHING)
                 raise
 
@@ -183,6 +183,7 @@ class ServerLink:
         """Open a connection for the block. Raises psycopg.Error."""
         with psycopg.connect(self._conninfo, **_PARAMETERS) as connection:
             connection.execute(_SETTINGS)
+            connection.execute(END_DEAD_CONNECTIONS)
             yield connection
 
 

@@ -48,6 +48,11 @@ START_SECONDS_MAX = 60
 STATEMENT_SECONDS_MAX = 30
 """The longest time of a statement, and of a transaction whose server does nothing."""
 
+END_DEAD_CONNECTIONS = """
+set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 2; set tcp_keepalives_count = 3
+"""
+"""Let the database end this connection soon after the death of the machine."""
+
 _PARAMETERS: dict[str, Any] = {"autocommit": True, "connect_timeout": WAIT_SECONDS_MAX}
 
 _Connection = psycopg.Connection[Any]
@@ -271,7 +276,20 @@ class PostgresTable:
         which the database releases after the end of the process. Raises Unavailable.
         """
         with self._own_connection() as connection:
+            connection.execute(END_DEAD_CONNECTIONS)
             yield try_claim(connection, self._schema, is_shared=is_shared)
+
+    @contextmanager
+    def claim_name(self, name: str) -> Iterator[bool]:
+        """Claim a name during the block. Yield False if another connection has the name.
+
+        Raises Unavailable.
+        """
+        with self._own_connection() as connection:
+            connection.execute(END_DEAD_CONNECTIONS)
+            number = _lock_number(self._schema, "name", name)
+            found = connection.execute("select pg_try_advisory_lock(%s)", (number,)).fetchone()
+            yield found == (True,)
 
     def count_shared_claims(self) -> int:
         """Return the number of connections with a shared claim. Raises Unavailable."""

@@ -150,6 +150,19 @@ def test_servers_share_a_claim_that_excludes_moves(group: Group) -> None:
         pass
 
 
+def test_copy_of_a_data_folder_is_refused(group: Group) -> None:
+    home = group.home("a")
+    folder_id = home.load_or_create_id()
+    assert home.load_or_create_id() == folder_id
+    with (
+        home.state.claim_folder(folder_id),
+        group.home("b").state.claim_folder(group.home("b").load_or_create_id()),
+        pytest.raises(StateInUse, match=r"delete id\.json"),
+        home.state.claim_folder(folder_id),
+    ):
+        pass
+
+
 def test_new_data_folder_joins_a_running_server(group: Group) -> None:
     first = group.home("a")
     with first.state.claim(is_shared=True):
@@ -169,7 +182,7 @@ def test_commit_wakes_the_calls_at_another_server(
     ]
     polls = clusters[1].adapters.long_polls
     gaps: list[None] = []
-    polls.wake_address = woken.append  # type: ignore[method-assign]
+    polls.wake_address = woken.append  # type: ignore[method-assign, assignment]
     polls.wake_all = lambda: gaps.append(None)  # type: ignore[method-assign]
     for member in members:
         member.start()
