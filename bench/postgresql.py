@@ -90,7 +90,7 @@ def _notice_cost(database: Postgresql) -> Row:
 def _commit_rate(database: Postgresql, notice: Notice) -> float:
     """Return the commits a second of THREADS threads, each of two new rows."""
     url = database.new_schema()
-    with closing(PostgresTable(url)) as table, _linked(url, table) as link, _sending(notice):
+    with closing(PostgresTable(url)) as table, _open_link(url, table) as link, _sending(notice):
 
         def commit_rows(thread: int) -> None:
             for number in range(COMMITS):
@@ -139,7 +139,7 @@ class _Sink:
 
 
 @contextmanager
-def _linked(url: str, table: PostgresTable) -> Iterator[ServerLink]:
+def _open_link(url: str, table: PostgresTable) -> Iterator[ServerLink]:
     """Yield the link of a server, beside another server that listens."""
     links = [ServerLink(url, table.schema, _Sink()) for _ in range(2)]
     for link in links:
@@ -157,7 +157,7 @@ def _rate(database: Postgresql, load: Load) -> float:
     with (
         progress(f"{load} on PostgreSQL"),
         closing(PostgresTable(url)) as table,
-        _linked(url, table) as link,
+        _open_link(url, table) as link,
     ):
         engine = Engine(table, lambda: time.time_ns() // 1_000_000)
         engine.on_commit = link.announce

@@ -6,6 +6,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.config.__main__ import read_config
 from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
@@ -50,23 +51,17 @@ def serve(
     listener = _open_recorded_listener(home, port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(parents=True, exist_ok=True)
-    text = None if config is None else read_config(str(config))
-    with home.state.starting():
-        server, relay = join_group(home), load_relay(home)
-        embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay, server)
+    embedded, member, relay = _build_member(home, url, config)
     cluster, own_pool = embedded.cluster, embedded.own_pool
-    member = GroupMember(home, embedded, url)
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     tick_thread = _build_tick_thread(embedded, member)
-    provisioning_thread = ProvisioningThread(
-        cluster.provisioner, is_on_duty=member.is_on_instances_duty
-    )
+    provisioning_thread = ProvisioningThread(cluster.provisioner, is_on_duty=member.is_launching)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 
     def record_agent(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
 
-    command = agent_command(home, url, own_agent_name(own_pool, server), own_pool, slots)
+    command = agent_command(home, url, own_agent_name(own_pool, member.name), own_pool, slots)
     agent = AgentKeeper(home, command, record_agent)
 
     def start() -> None:
@@ -101,6 +96,20 @@ def serve(
         embedded.table.close()
 
 
+def _build_member(
+    home: HomeFolder, url: str, config: Path | None
+) -> tuple[EmbeddedCluster, GroupMember, TunnelRelay]:
+    """Join the group of servers; return the parts of the server, the member and the relay.
+
+    No other server of the state starts meanwhile. Raises as `serve` does.
+    """
+    text = None if config is None else read_config(str(config))
+    with home.state.starting():
+        name, relay = join_group(home), load_relay(home)
+        embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay, name)
+    return embedded, GroupMember(home, embedded, name, url), relay
+
+
 def _build_tick_thread(embedded: EmbeddedCluster, member: GroupMember) -> TickThread:
     """Build the thread of the periodic maintenance. The thread is not started."""
     cluster = embedded.cluster
@@ -112,7 +121,7 @@ def _build_tick_thread(embedded: EmbeddedCluster, member: GroupMember) -> TickTh
         *calls,
         wake,
         find_services=lambda: cluster.services,
-        is_on_duty=member.is_on_tick_duty,
+        is_on_duty=member.is_ticking,
     )
 
 

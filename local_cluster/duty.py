@@ -1,4 +1,4 @@
-"""Duties: periodic tasks that one of several servers does at a time.
+"""Duties: periodic tasks of a group of servers, each done by a single server at a time.
 
 The holder of a duty renews a row. Another server takes the duty over when the row has not changed
 for some time by the clock of that server. Two servers may therefore hold a duty for a moment. The

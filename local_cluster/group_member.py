@@ -1,4 +1,4 @@
-"""A running server as a member of the group of servers that share its state.
+"""A running server as a member of the group of servers with a common state.
 
 The member announces its commits to the other servers, wakes its own waiting calls after the commits
 of the others, and holds duties. A server with its state in a file holds all duties.
@@ -26,10 +26,12 @@ class GroupMember:
     Args:
         home: the data folder of the server.
         embedded: the parts of the server, whose threads were not started.
+        name: the name of the server.
         url: the address of the server.
     """
 
-    def __init__(self, home: HomeFolder, embedded: EmbeddedCluster, url: str) -> None:
+    def __init__(self, home: HomeFolder, embedded: EmbeddedCluster, name: str, url: str) -> None:
+        self.name = name
         self._long_polls = embedded.adapters.long_polls
         self._suggestions = embedded.suggestion_thread
         self._duties: dict[str, Duty] = {}
@@ -37,15 +39,15 @@ class GroupMember:
         if self._link is None:
             return
         holder = home.load_or_create_id()
-        for name in (TICK, INSTANCES):
-            self._duties[name] = Duty(embedded.table, name, holder, url)
+        for duty in (TICK, INSTANCES):
+            self._duties[duty] = Duty(embedded.table, duty, holder, url)
         self._suggestions.is_on_duty = lambda: self._duties[TICK].was_held
         engine = embedded.cluster.engine
         self._on_commit, self._on_row = engine.on_commit, engine.on_row
         engine.on_commit, engine.on_row = self._announce_commit, self._announce_row
 
     def start(self) -> None:
-        """Begin to exchange notices with the other servers."""
+        """Start the exchange of notices with the group."""
         if self._link is not None:
             self._link.start()
 
@@ -57,14 +59,14 @@ class GroupMember:
             with suppress(TableError):
                 duty.release()
 
-    def is_on_tick_duty(self) -> bool:
+    def is_ticking(self) -> bool:
         """Take or renew the duty of the periodic maintenance. Return whether the server holds it.
 
         Raises TableError.
         """
         return TICK not in self._duties or self._duties[TICK].is_held()
 
-    def is_on_instances_duty(self) -> bool:
+    def is_launching(self) -> bool:
         """Take or renew the duty of launching instances. Return whether the server holds it.
 
         Raises TableError.
@@ -72,7 +74,7 @@ class GroupMember:
         return INSTANCES not in self._duties or self._duties[INSTANCES].is_held()
 
     def on_names(self, names: Sequence[str]) -> None:
-        """Wake the calls and the thread that wait for the actors and rows with these names."""
+        """Wake the calls that wait for the named actors, and the thread of named rows."""
         for name in names:
             if name == SUGGESTION.partition:
                 self._suggestions.wake()
@@ -89,13 +91,13 @@ class GroupMember:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _announce_commit(self, address: str) -> None:
-        """Notify this server and the others of a commit of an actor. No call waits for pools."""
+        """Notify all servers of a commit of an actor. No call waits for pools."""
         self._on_commit(address)
         if self._link is not None and not address.startswith(POOL):
             self._link.announce(address)
 
     def _announce_row(self, key: Key) -> None:
-        """Notify this server of a row that was written, and the others of a suggestion request."""
+        """Notify this server of a written row, and the group of a suggestion request."""
         self._on_row(key)
         if self._link is not None and key.partition == SUGGESTION.partition:
             self._link.announce(key.partition)

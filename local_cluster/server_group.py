@@ -27,7 +27,7 @@ _NAME_CHARACTERS_MAX = 40
 
 
 def join_group(home: HomeFolder) -> str:
-    """Let a server be a member of the group of its state, and return the server's name.
+    """Let a server join the group of servers with a state; return the server's name.
 
     Check the folder of objects, replace the secret files of the data folder by the secrets of the
     group, and choose a name. The caller excludes the start of other servers. Return FIRST_NAME,

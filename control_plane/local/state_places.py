@@ -60,7 +60,7 @@ class StatePlace(Protocol):
 
     @property
     def is_shareable(self) -> bool:
-        """Whether several servers may use the state at the same time."""
+        """Whether two or more servers may use the state at the same time."""
 
     def claim(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
         """Claim the state during a block. Raises StateInUse.
@@ -82,7 +82,7 @@ class StatePlace(Protocol):
         """Return whether another server has a claim. The caller has the claim of a server."""
 
     def link(self, listener: "LinkListener") -> "ServerLink | None":
-        """Return the link to the other servers of the state, not started yet.
+        """Return a link between the servers of the state, not started yet.
 
         Return None if the state is not shareable.
         """
@@ -148,7 +148,7 @@ class FilePlace:
         return False
 
     def link(self, listener: "LinkListener") -> None:
-        """Return None, because a file has a single server."""
+        """Return None: a file has a single server."""
 
     def size_bytes(self) -> int:
         """Return the size of the file without the log."""
@@ -254,7 +254,7 @@ class DatabasePlace:
             return table.count_shared_claims() > 1
 
     def link(self, listener: "LinkListener") -> "ServerLink":
-        """Return the link to the other servers of the table, not started yet."""
+        """Return a link between the servers of the table, not started yet."""
         from control_plane.postgres.server_link import ServerLink
 
         with closing(self.open()) as table:

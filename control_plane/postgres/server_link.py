@@ -67,7 +67,7 @@ class LinkListener(Protocol):
 
 
 class ServerLink:
-    """The link between a server and the other servers of a state.
+    """The link of a server to each further server of a state.
 
     Args:
         conninfo: the address of the database.
@@ -104,7 +104,7 @@ class ServerLink:
                 thread.join(STOP_SECONDS_MAX)
 
     def announce(self, name: str) -> None:
-        """Send a name to the other servers within a few milliseconds, without waiting."""
+        """Queue a name, which a thread sends to all servers within a few milliseconds."""
         with self._lock:
             if len(self._names) >= NAMES_MAX:
                 self._names = {EVERYTHING: None}

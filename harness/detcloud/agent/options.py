@@ -14,6 +14,10 @@ STOP_SECONDS = 20.0
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
 KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
+URL_HELP = (
+    "the cluster, http://HOST:PORT; the addresses of several servers of the cluster are separated "
+    "by commas, and tried in order"
+)
 # The file in which each runtime records a launch, by the runtime's name.
 RUNTIMES = {"process": "launch.json", "docker": "container.json"}
 
@@ -26,12 +30,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
-    parser.add_argument(
-        "--url",
-        required=True,
-        help="the cluster, http://HOST:PORT; the addresses of several servers of "
-        "the cluster are separated by commas, and tried in order",
-    )
+    parser.add_argument("--url", required=True, help=URL_HELP)
     parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",

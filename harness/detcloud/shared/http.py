@@ -311,7 +311,7 @@ class Transport:
                 self._sleep(backoff_seconds(failures))
 
     def _leave_server(self, url: str, error: ApiError | Unreachable) -> bool:
-        """Use another server than `url` if the server failed; return whether another one is used.
+        """Use another server than `url` if the server failed; return whether the server changed.
 
         An error that is the answer of a working server changes nothing.
         """

@@ -1,4 +1,7 @@
-"""The servers of a cluster, by their addresses. One server is used until it fails."""
+"""The addresses and connections of the servers of a cluster.
+
+A server is used until it fails.
+"""
 
 from __future__ import annotations
 

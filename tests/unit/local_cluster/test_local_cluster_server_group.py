@@ -177,7 +177,7 @@ def test_commit_wakes_the_calls_at_another_server(
 ) -> None:
     woken: list[str] = []
     members = [
-        GroupMember(group.home(name), cluster, f"http://{name}")
+        GroupMember(group.home(name), cluster, name, f"http://{name}")
         for name, cluster in zip("ab", clusters, strict=True)
     ]
     polls = clusters[1].adapters.long_polls
@@ -192,14 +192,14 @@ def test_commit_wakes_the_calls_at_another_server(
         service.enrol("node", "default", ((0, "cpu", "u0", "n"),), "1")
         wait_until(lambda: addresses.agent("node") in woken)
         assert not any(name.startswith("pool#") for name in woken)
-        assert members[0].is_on_tick_duty()
-        assert not members[1].is_on_tick_duty()
+        assert members[0].is_ticking()
+        assert not members[1].is_ticking()
         assert clusters[0].suggestion_thread.is_on_duty()
         assert not clusters[1].suggestion_thread.is_on_duty()
     finally:
         for member in members:
             member.stop()
-    assert members[1].is_on_tick_duty()
+    assert members[1].is_ticking()
 
 
 def test_relay_is_the_server_on_duty(
@@ -209,7 +209,7 @@ def test_relay_is_the_server_on_duty(
     table = clusters[0].table
     relays = [GroupRelay(table, load_relay(home), f"http://127.0.0.1:{port}") for port in (1, 2)]
     assert [relay.find_relay().url for relay in relays] == ["", ""]
-    assert GroupMember(home, clusters[0], "http://127.0.0.1:1").is_on_tick_duty()
+    assert GroupMember(home, clusters[0], "local", "http://127.0.0.1:1").is_ticking()
     assert [relay.find_relay().url for relay in relays] == ["", "http://127.0.0.1:1"]
 
 

@@ -37,7 +37,7 @@ def url(postgres: Postgresql) -> str:
 
 
 @contextmanager
-def linked(url: str) -> Iterator[tuple[ServerLink, Listener]]:
+def open_link(url: str) -> Iterator[tuple[ServerLink, Listener]]:
     """Yield a started link that receives notices, and its listener."""
     listener = Listener()
     with closing(PostgresTable(url)) as table:
@@ -72,9 +72,9 @@ def test_names_without_room_stand_for_everything(names: list[str]) -> None:
 
 def test_names_reach_other_servers_of_the_state(url: str, postgres: Postgresql) -> None:
     with (
-        linked(url) as (first, own),
-        linked(url) as (_, other),
-        linked(postgres.new_schema()) as (_, stranger),
+        open_link(url) as (first, own),
+        open_link(url) as (_, other),
+        open_link(postgres.new_schema()) as (_, stranger),
     ):
         wait_until(lambda: own.gaps == other.gaps == stranger.gaps == 1)
         first.announce("trial#1")
@@ -87,7 +87,7 @@ def test_names_reach_other_servers_of_the_state(url: str, postgres: Postgresql) 
 
 
 def test_too_many_names_are_a_poll_at_other_servers(url: str) -> None:
-    with linked(url) as (first, _), linked(url) as (_, other):
+    with open_link(url) as (first, _), open_link(url) as (_, other):
         wait_until(lambda: other.gaps == 1)
         for number in range(2 * NAMES_MAX):
             first.announce(f"a-rather-long-name-of-an-actor#{number}")
@@ -95,7 +95,7 @@ def test_too_many_names_are_a_poll_at_other_servers(url: str) -> None:
 
 
 def test_lost_connections_end_in_a_poll_and_new_notices(url: str) -> None:
-    with linked(url) as (first, _), linked(url) as (_, other):
+    with open_link(url) as (first, _), open_link(url) as (_, other):
         wait_until(lambda: other.gaps == 1)
         first.announce("trial#1")
         wait_until(lambda: other.names == ["trial#1"])
@@ -112,14 +112,18 @@ def _arrives(link: ServerLink, listener: Listener) -> bool:
 
 
 def test_exclusive_claim_excludes_a_reconnecting_server(url: str) -> None:
-    with closing(PostgresTable(url)) as table, table.claim() as is_claimed, linked(url) as linkage:
+    with (
+        closing(PostgresTable(url)) as table,
+        table.claim() as is_claimed,
+        open_link(url) as linkage,
+    ):
         assert is_claimed
         wait_until(lambda: linkage[1].exclusions == 1)
     assert linkage[1].gaps == 0
 
 
 def test_linked_server_excludes_an_exclusive_claim(url: str) -> None:
-    with closing(PostgresTable(url)) as table, linked(url) as (_, listener):
+    with closing(PostgresTable(url)) as table, open_link(url) as (_, listener):
         wait_until(lambda: listener.gaps == 1)
         with table.claim() as is_claimed:
             assert not is_claimed
