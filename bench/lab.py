@@ -1,5 +1,4 @@
-"""A lab on one server: a thousand agents and a search of ten thousand trials, on each place of the
-state; and agents that lose their server for half an hour.
+"""A lab on one server: a thousand agents, ten thousand trials, and half an hour without a server.
 
 The server of the first figures is the real process. The agents are scripts in a single process.
 The last figure runs the server's code in this process with a scripted clock.
@@ -60,7 +59,7 @@ hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
 
 @dataclass
 class _ScriptedAgent:
-    """An enrolled agent with one slot, whose trials report a metric with each call."""
+    """An enrolled agent with a slot. A running trial reports a metric with each call."""
 
     name: str
     token: str
@@ -71,6 +70,8 @@ class _ScriptedAgent:
     """The calls that are left of each running trial."""
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    finished: int = 0
+    """The number of ended trials that the server has accepted."""
     steps: dict[str, int] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
@@ -96,6 +97,7 @@ class _ScriptedAgent:
                 self.left[name] = self.random.randint(1, whole) if not self.steps else whole
                 self.entries[name] = entry
             elif entry["state"] == "forget":
+                self.finished += 1
                 self.left.pop(name, None)
                 self.ended.discard(name)
         for name in [name for name, left in self.left.items() if left <= 0]:
@@ -121,7 +123,7 @@ class _ScriptedAgent:
 
 
 def lab(scale: Scale) -> Iterator[Row]:
-    """Yield the times of calls and the processor of the server, and the agents without a server."""
+    """Yield the times of calls, the processor time of the server, and the restarted trials."""
     with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
         yield from _load_rows("SQLite", HomeFolder(Path(folder) / "sqlite"), scale)
         with postgresql(Path(folder) / "postgresql.log", is_durable=True) as database:
@@ -141,7 +143,7 @@ def _load_rows(place: str, home: HomeFolder, scale: Scale) -> Iterator[Row]:
         load = _Load(url, (home.folder / "token").read_text().strip(), agents)
         asyncio.run(load.run(scale.agent_rounds, pid))
     if load.failures or not load.taken_ms:
-        yield row_without_value(what, f"{load.failures} calls failed")
+        yield row_without_value(what, f"{load.failures} calls failed: {load.first_failure}")
         return
     ordered = sorted(load.taken_ms)
     beside = f"median {median(ordered):.0f} ms, p99 {_share(ordered, 0.99):.0f} ms, "
@@ -186,6 +188,7 @@ class _Load:
         self._url, self._token, self._agents = url, token, agents
         self.taken_ms: list[float] = []
         self.failures = 0
+        self.first_failure = ""
         self.ended = 0
         self.cores = 0.0
 
@@ -197,6 +200,7 @@ class _Load:
         before = cpu_seconds(pid)
         reader = asyncio.create_task(self._read())
         await asyncio.gather(*tasks)
+        self.ended = sum(agent.finished for agent in self._agents)
         self.cores = (cpu_seconds(pid) - before) / (time.monotonic() - started)
         reader.cancel()
 
@@ -206,11 +210,9 @@ class _Load:
         for turn in range(rounds + 1):
             began = time.monotonic()
             path = f"/api/v1/agents/{agent.name}/sync"
-            ended = len(agent.ended)
             answer = await self._call("POST", path, agent.token, agent.body(), counts=turn > 0)
             if answer is not None:
                 agent.apply(answer)
-                self.ended += max(0, len(agent.ended) - ended)
             await asyncio.sleep(max(0.0, PERIOD_SECONDS - (time.monotonic() - began)))
 
     async def _read(self) -> None:
@@ -227,8 +229,9 @@ class _Load:
         began = time.perf_counter()
         try:
             answer: dict[str, Any] = await call_api(self._url, method, path, token, body)
-        except CallFailed:
+        except CallFailed as failure:
             self.failures += 1
+            self.first_failure = self.first_failure or f"{path}: {failure}"
             return None
         if counts:
             self.taken_ms.append(1000 * (time.perf_counter() - began))
