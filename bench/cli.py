@@ -17,12 +17,14 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.gangs import gangs
 from bench.halving import halving
+from bench.lab import lab
 from bench.log_policies import log_policies
 from bench.logs import logs
 from bench.machine import header, this_machine
 from bench.packages import packages
 from bench.page import page
 from bench.pools import pools
+from bench.postgresql import on_postgresql
 from bench.reading import reading
 from bench.resume import resume
 from bench.scheduling import scheduling
@@ -42,6 +44,8 @@ from detcloud.cli.rendering.table import Column, render_table
 FIGURES: dict[str, Figure] = {
     "trials": trials,
     "peers": against_peers,
+    "postgresql": on_postgresql,
+    "lab": lab,
     "writes": writes,
     "halving": halving,
     "suggestions": suggestions,

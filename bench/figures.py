@@ -97,6 +97,10 @@ class Scale:
     webhook_changes: int = 200
     webhook_events: int = 10_000
     deployed_changes: int = 60
+    database_trials: int = 200
+    group_trials: int = 60
+    group_kill_seconds: float = 10.0
+    lab_trials: int = 10_000
 
 
 FULL = Scale()
@@ -169,6 +173,10 @@ QUICK = Scale(
     webhook_changes=6,
     webhook_events=60,
     deployed_changes=4,
+    database_trials=6,
+    group_trials=6,
+    group_kill_seconds=2.0,
+    lab_trials=40,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

@@ -47,9 +47,15 @@ class InstantAgent:
 def _life(allocation: str, entry: Mapping[str, Any]) -> Iterator[Report]:
     """Yield all reports of a trial and its container: running, validation, completion and exit."""
     trial_id, epoch = map(int, allocation.split("."))
+    for (writer, offset), line in end_of_trial(entry).items():
+        yield Report(trial_id, epoch, writer, offset, line)
+
+
+def end_of_trial(entry: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the lines of a trial that completes at once, by writer and number of the line."""
     spec, directives = entry["spec"], entry["directives"]
     length, metric = directives["length"], sum(spec["hparams"].values())
-    lines = {
+    return {
         ("agent", 1): {"kind": "container", "state": "RUNNING"},
         ("0", 1): {
             "kind": "metrics",
@@ -63,5 +69,3 @@ def _life(allocation: str, entry: Mapping[str, Any]) -> Iterator[Report]:
             "reason": "completed" if directives["closed"] else "idle",
         },
     }
-    for (writer, offset), line in lines.items():
-        yield Report(trial_id, epoch, writer, offset, line)

@@ -23,7 +23,10 @@ MARK = "seconds:"
 # Peers with trials that sleep for a second, and the number of parallel trials.
 SLEEPERS = ("optuna-process-per-trial", "ray-actor-per-trial")
 SLEEPER_SLOTS = 2
+ON_POSTGRESQL = "optuna-on-postgresql"
 SEARCHES = {"optuna": "Optuna's SuccessiveHalvingPruner", "syne-tune": "Syne Tune's ASHA"}
+POSTGRESQL_VARIABLE = "DETCLOUD_BENCH_POSTGRESQL"
+"""The variable with the URL of the database of Optuna on PostgreSQL."""
 OPTUNA_STUDY = "sqlite:///study.db"
 OPTUNA_SLEEPER = f"""
 import time
@@ -98,6 +101,8 @@ def _reason(output: str) -> str:
 
 def _name(peer: str) -> str:
     package, _, how = peer.partition("-")
+    if peer == ON_POSTGRESQL:
+        return f"Optuna on PostgreSQL ({version(package)})"
     try:
         found = version(package)
     except PackageNotFoundError:
@@ -130,12 +135,16 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def _optuna(trials: int) -> float:
+def _optuna_on_postgresql(trials: int) -> float:
+    return _optuna(trials, os.environ[POSTGRESQL_VARIABLE])
+
+
+def _optuna(trials: int, storage: str = "") -> float:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(
-        storage=f"sqlite:///{Path.cwd() / 'study.db'}",
+        storage=storage or f"sqlite:///{Path.cwd() / 'study.db'}",
         sampler=optuna.samplers.RandomSampler(seed=7),
     )
 
@@ -239,6 +248,7 @@ def _ray_sleepers(trials: int) -> float:
 
 PEERS: dict[str, Callable[[int], float]] = {
     "optuna": _optuna,
+    ON_POSTGRESQL: _optuna_on_postgresql,
     "ray": _ray,
     "ray-reusing-actors": _ray_reusing,
     "optuna-process-per-trial": _optuna_processes,

@@ -4,6 +4,7 @@ Measured is the real process with application, tick thread, table and store. `se
 stops the process.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ def main() -> int:
 
     def announce() -> None:
         ticker.start()
-        home.write_record("server", {"url": url})
+        home.write_record("server", {"url": url, "pid": os.getpid()})
 
     EmbeddedServer(cluster.app, announce, cluster.adapters.long_polls.end_all).run(
         sockets=[listener]

@@ -71,7 +71,7 @@ def run(load: Load, wrap: Callable[[StateTable], StateTable] = lambda table: tab
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         table = SqliteTable(Path(folder) / "table.db", synchronous=load.synchronous)
         try:
-            return _run(Engine(wrap(table), lambda: time.time_ns() // 1_000_000), load)
+            return run_on(Engine(wrap(table), lambda: time.time_ns() // 1_000_000), load)
         finally:
             table.close()
 
@@ -105,7 +105,10 @@ def _timed_run(load: Load, which: str) -> float:
         return run(load)
 
 
-def _run(engine: Engine, load: Load) -> float:
+def run_on(engine: Engine, load: Load) -> float:
+    """Return the seconds of an experiment on an empty table. Raise RuntimeError unless the
+    experiment completes.
+    """
     engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL))
     agent = InstantAgent(new_service(engine), POOL, SLOTS)
     started = time.perf_counter()

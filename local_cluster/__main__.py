@@ -33,7 +33,12 @@ def main() -> int:
         with home.claim():
             if state is not None:
                 _choose_state(home, state)
-            with home.state.claim():
+            if options.files is not None:
+                home.set_files(options.files)
+            with (
+                home.state.claim(is_shared=True),
+                home.state.claim_folder(home.load_or_create_id()),
+            ):
                 serve(home, options.slots, options.port, options.config)
     except (HomeInvalid, HomeInUse) as error:
         return _print_error(str(error))
@@ -82,7 +87,8 @@ def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
     The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
-    `config`. The last three are None if not given.
+    `config`. Another option is `files`, the folder of objects and checkpoints. All but `home` are
+    None if not given.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
@@ -90,6 +96,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")
     parser.add_argument("--port", type=int, help="where to listen; by default where it was")
+    parser.add_argument("--files", type=Path, help="the folder of objects and checkpoints")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
     return parser.parse_args()
 

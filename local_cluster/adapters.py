@@ -6,7 +6,7 @@ All data is in a folder, and instances are processes.
 import uuid
 from functools import cached_property
 
-from control_plane.access.tunnel_relay import TunnelRelay
+from control_plane.access.tunnel_relay import RelaySource, TunnelRelay
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.local.state_places import OpenTable
@@ -17,6 +17,7 @@ from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.adapters import Adapters
 from local_cluster.home import HomeFolder
 from local_cluster.instances import InstanceLauncher
+from local_cluster.tunnel_relay import GroupRelay
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
 
@@ -53,9 +54,11 @@ class LocalAdapters(Adapters):
         self._relay = relay
 
     @property
-    def relay(self) -> TunnelRelay | None:
-        """The relay of tunnels in this process, if any."""
-        return self._relay
+    def relay(self) -> RelaySource | None:
+        """The relay of tunnels in this process or in another server of the state, if any."""
+        if self._relay is None or not self._home.state.is_shareable:
+            return self._relay
+        return GroupRelay(self.state_table, self._relay, self._url)
 
     @cached_property
     def state_table(self) -> OpenTable:
@@ -97,7 +100,7 @@ class LocalAdapters(Adapters):
         """
         return DirectoryObjectStore(self._home.objects, self.url_signer)
 
-    @property
+    @cached_property
     def checkpoint_storage(self) -> Directory:
         """The default checkpoint store: the folder `checkpoints`."""
         return Directory(type="directory", container_path=str(self._home.checkpoints))

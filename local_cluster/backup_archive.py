@@ -111,7 +111,7 @@ def write_backup(
             tempfile.TemporaryDirectory(prefix=".backup-", dir=home.folder) as scratch,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
-            writer = _ArchiveWriter(home.folder, tar, _folder_bytes(home, folders), on_progress)
+            writer = _ArchiveWriter(home.files, tar, _folder_bytes(home, folders), on_progress)
             for folder in folders:
                 writer.add_folder(folder)
             state = Path(scratch) / STATE
@@ -202,10 +202,10 @@ def _parse_description(file: ArchivedFile) -> BackupDescription:
 
 
 class _ArchiveWriter:
-    """A writer that adds the files of a home folder to an archive and reports the progress.
+    """A writer that adds the files of a cluster to an archive and reports the progress.
 
     Args:
-        folder: the home folder.
+        folder: the folder with the folders of objects and checkpoints.
         tar: the open archive.
         total: the expected number of bytes, for `on_progress`.
         on_progress: called after each file with at most `total` bytes as completed.
@@ -222,7 +222,7 @@ class _ArchiveWriter:
         self._names = set[str]()
 
     def add_folder(self, name: str) -> None:
-        """Add all files below a subfolder of the home folder that were not added before.
+        """Add all files below a subfolder of the writer's folder that were not added before.
 
         Report the progress after each file. Skip files that disappear meanwhile, symbolic links,
         and folders called `.partial`. Do nothing if the folder does not exist. Raises OSError if a
@@ -271,7 +271,7 @@ def _folder_bytes(home: HomeFolder, folders: tuple[str, ...]) -> int:
     """Return the approximate size of a backup in bytes. Deleted files count as 0."""
     total = home.state.size_bytes()
     for folder in folders:
-        for path in _files_below(home.folder / folder):
+        for path in _files_below(home.files / folder):
             total += path.lstat().st_size if path.exists() else 0
     return total
 

@@ -6,6 +6,7 @@ The program prints a JSON object. Lines `copied N of M` on stderr report the pro
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from control_plane.state.table import TableError
 from lambdas.clock import now_ms
 from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
-from local_cluster.home import HomeFolder, HomeInUse
+from local_cluster.home import FILES_ID, HomeFolder, HomeInUse
 from local_cluster.restore import restore_backup
 
 PROGRESS_SECONDS = 0.1
@@ -92,10 +93,15 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
 def _delete_state(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
     """Delete the state of a stopped cluster, also from a database; return an empty report.
 
-    Raises HomeInUse if a server runs, TableError and OSError.
+    Also delete objects and checkpoints outside of the data folder. Raises HomeInUse if a server
+    runs, TableError and OSError.
     """
     with home.claim(), home.state.claim():
         home.state.delete()
+        if home.files != home.folder:
+            for folder in (home.objects, home.checkpoints):
+                shutil.rmtree(folder, ignore_errors=True)
+            (home.files / FILES_ID).unlink(missing_ok=True)
     return {}
 
 

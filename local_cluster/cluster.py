@@ -6,15 +6,18 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from control_plane.access.tunnel_relay import TunnelRelay
 from control_plane.config.__main__ import read_config
 from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
 from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
 from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
+from local_cluster.group_member import GroupMember
 from local_cluster.home import HomeFolder
 from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
 from local_cluster.provisioning_thread import ProvisioningThread
+from local_cluster.server_group import join_group
 from local_cluster.tick_thread import TickThread
 from local_cluster.tunnel_relay import load_relay
 
@@ -47,23 +50,23 @@ def serve(
     home.remove_record("server")
     listener = _open_recorded_listener(home, port)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
-    home.checkpoints.mkdir(exist_ok=True)
-    relay, text = load_relay(home), None if config is None else read_config(str(config))
-    embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
+    home.checkpoints.mkdir(parents=True, exist_ok=True)
+    embedded, member, relay = _build_member(home, url, config)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    tick_thread = _build_tick_thread(embedded)
-    provisioning_thread = ProvisioningThread(cluster.provisioner)
+    tick_thread = _build_tick_thread(embedded, member)
+    provisioning_thread = ProvisioningThread(cluster.provisioner, is_on_duty=member.is_launching)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 
     def record_agent(pid: int) -> None:
         home.write_record("server", {**record, "agent_pid": pid})
 
-    command = agent_command(home, url, own_agent_name(own_pool), own_pool, slots)
+    command = agent_command(home, url, own_agent_name(own_pool, member.name), own_pool, slots)
     agent = AgentKeeper(home, command, record_agent)
 
     def start() -> None:
         home.write_record("server", {**record, "agent_pid": None})
+        member.start()
         tick_thread.start()
         embedded.start_threads()
         if own_pool:
@@ -87,18 +90,38 @@ def serve(
         home.remove_record("server")
         tick_thread.stop()
         embedded.stop_threads()
+        member.stop()
         with suppress(TableError, OSError):
             embedded.mark.advance()
         embedded.table.close()
 
 
-def _build_tick_thread(embedded: EmbeddedCluster) -> TickThread:
+def _build_member(
+    home: HomeFolder, url: str, config: Path | None
+) -> tuple[EmbeddedCluster, GroupMember, TunnelRelay]:
+    """Join the group of servers; return the parts of the server, the member and the relay.
+
+    No other server of the state starts meanwhile. Raises as `serve` does.
+    """
+    text = None if config is None else read_config(str(config))
+    with home.state.starting():
+        name, relay = join_group(home), load_relay(home)
+        embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay, name)
+    return embedded, GroupMember(home, embedded, name, url), relay
+
+
+def _build_tick_thread(embedded: EmbeddedCluster, member: GroupMember) -> TickThread:
     """Build the thread of the periodic maintenance. The thread is not started."""
     cluster = embedded.cluster
     calls = cluster.check_alarms, embedded.mark.advance, cluster.export_telemetry
     wake = embedded.delivery_thread.wake
     return TickThread(
-        cluster.engine, cluster.collector, *calls, wake, find_services=lambda: cluster.services
+        cluster.engine,
+        cluster.collector,
+        *calls,
+        wake,
+        find_services=lambda: cluster.services,
+        is_on_duty=member.is_ticking,
     )
 
 

@@ -19,7 +19,7 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.leases import mark_ended_agent
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
-from control_plane.local.state_places import OpenTable
+from control_plane.local.state_places import OpenTable, StateInUse
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.pool import load_settings, pool_names
 from control_plane.restoration.restart import begin_incarnation
@@ -31,7 +31,8 @@ from lambdas.builder import Cluster
 from local_cluster.adapters import LocalAdapters
 from local_cluster.delivery_thread import DeliveryThread
 from local_cluster.home import HomeFolder
-from local_cluster.state_mark import StateMark
+from local_cluster.server_group import FIRST_NAME
+from local_cluster.state_mark import RESTART_STEP, StateMark
 from local_cluster.suggestion_thread import SuggestionThread
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ def build_embedded_cluster(
     config: str | None = None,
     url: str = "",
     relay: TunnelRelay | None = None,
+    server: str = FIRST_NAME,
 ) -> EmbeddedCluster:
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
@@ -90,6 +92,7 @@ def build_embedded_cluster(
             create the pool POOL if no pool exists.
         url: the URL of the server, which the agents of instances call.
         relay: the relay of tunnels, or None for a cluster without tunnels.
+        server: the name of the server in the group of servers with a common state.
 
     Raises:
         ConfigInvalid: the configuration is invalid.
@@ -101,7 +104,7 @@ def build_embedded_cluster(
     adapters = LocalAdapters(home, url, relay)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
-    _check_state_is_latest(mark, cluster.engine)
+    _check_state_is_latest(home, mark, cluster.engine)
     suggestion_thread = SuggestionThread(cluster.suggester)
     cluster.engine.on_commit = adapters.long_polls.wake_address
     delivery_thread = DeliveryThread(cluster.deliverer)
@@ -111,7 +114,7 @@ def build_embedded_cluster(
         delivery_thread.wake_on_row(key)
 
     cluster.engine.on_row = wake_threads
-    own_pool = _configure_pools(cluster.services, user, config)
+    own_pool = _configure_pools(cluster.services, user, config, server)
     app = cluster.build_app(_file_tokens(home, user, own_pool))
     return EmbeddedCluster(
         cluster,
@@ -125,16 +128,25 @@ def build_embedded_cluster(
     )
 
 
-def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
+def _check_state_is_latest(home: HomeFolder, mark: StateMark, engine: Engine) -> None:
     """Start a new incarnation if the state was replaced by an older copy or another cluster's.
 
     An incarnation is a cluster's life between two replacements of the state. Its start marks all
     agents as lost, so that the trials restart from their latest checkpoints. For an older copy, ids
     are skipped that the newer state may have given. Both cases are logged. Finally advance the mark
-    in every case: store the next number in the state and in the mark's file. Raises TableError and
-    OSError.
+    in every case: store a later number in the state and in the mark's file. Raises StateInUse if
+    the state was replaced and other servers use it. Raises TableError and OSError.
     """
+    step = 1
+    is_replaced = mark.is_older_copy() or mark.is_other_cluster()
+    if is_replaced and home.state.has_other_servers():
+        raise StateInUse(
+            f"{home.state.name} has another state than at the last start of this server, and other "
+            "servers use the state; stop all servers, and start this server first"
+        )
     if mark.is_older_copy():
+        # The files of other servers may have higher numbers.
+        step = RESTART_STEP
         report = begin_incarnation(engine)
         log.warning(
             "the state is an older copy of this cluster's state: its trials restart "
@@ -145,10 +157,12 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
     elif mark.is_other_cluster():
         begin_incarnation(engine, {})
         log.warning("the state belongs to another cluster than before: its trials restart")
-    mark.advance()
+    mark.advance(step)
 
 
-def _configure_pools(services: Services, user: str, config: str | None) -> str:
+def _configure_pools(
+    services: Services, user: str, config: str | None, server: str = FIRST_NAME
+) -> str:
     """Configure the pools, and return the pool of the machine's own agent.
 
     - With a configuration (YAML), apply it in the name of `user`: configure the named pools and
@@ -161,9 +175,8 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
     """
     if config is not None:
         wanted = check_cluster(config)
-        _end_own_agent(
-            services, [name for name in pool_names(services) if wanted.find_pool(name) is None]
-        )
+        removed = [name for name in pool_names(services) if wanted.find_pool(name) is None]
+        _end_own_agent(services, removed, server)
         apply_configuration(services, check_configuration(services, wanted), user, no_extra_writes)
     elif pool_names(services) in ([], [POOL]):
         # A pool of an earlier release keeps its settings, except that idle jobs are now stored
@@ -176,15 +189,16 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
     return name if pool is not None and pool.provider is None else ""
 
 
-def own_agent_name(pool: str) -> str:
+def own_agent_name(pool: str, server: str = FIRST_NAME) -> str:
     """Return the name of the machine's own agent in a pool: `local` in the pool POOL.
 
-    In another pool, the name is `local-`, followed by the pool's name.
+    In another pool, the name is `local-`, followed by the pool's name. Of several servers with a
+    common state, `server` is the name of this server, which takes the place of `local`.
     """
-    return "local" if pool == POOL else f"local-{pool}"
+    return server if pool == POOL else f"{server}-{pool}"
 
 
-def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
+def _end_own_agent(services: Services, pools: Iterable[str], server: str) -> None:
     """Mark the own agent of an earlier server as lost in `pools`, and advance each pool.
 
     Otherwise the agent would prevent the removal of the pools. Skip a pool without a lease of the
@@ -194,9 +208,8 @@ def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
     for pool in pools:
         # A conflict means that the agent has just called, so it is not left from an earlier server.
         with suppress(Conflict):
-            mark_ended_agent(
-                engine.table, pool, own_agent_name(pool), engine.clock(), engine.advance_until_idle
-            )
+            name = own_agent_name(pool, server)
+            mark_ended_agent(engine.table, pool, name, engine.clock(), engine.advance_until_idle)
 
 
 def _file_tokens(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:

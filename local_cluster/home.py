@@ -8,6 +8,9 @@
     agent.token   the token of the machine's own agent
     signing.key   the key of signed URLs
     state.json    the URL of the database with the state, if the state is not in state.db
+    files.json    the folder with objects/, checkpoints/ and files-id, if it is another folder
+    files-id      the id of the folder with objects/ and checkpoints/, if servers share it
+    id.json       the id of the data folder
     state.db, objects/, checkpoints/, agent/
 
 After a crash, the next server uses the remaining files.
@@ -17,12 +20,14 @@ import fcntl
 import json
 import os
 import re
+import uuid
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from control_plane.local.state_places import StatePlace, find_state_place, read_state_url
 from detcloud.shared.tokens import mint_token
 
+FILES_ID = "files-id"
 # The form of secrets, also of secrets that a user writes. A shorter secret could be guessed.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{32,256}")
 
@@ -67,14 +72,72 @@ class HomeFolder:
             self.write_record("state", {"url": url})
 
     @property
+    def files(self) -> Path:
+        """The folder with the folders of objects and checkpoints, by default the data folder."""
+        chosen = self.read_record("files").get("folder")
+        return Path(chosen) if isinstance(chosen, str) else self.folder
+
+    def set_files(self, folder: Path) -> None:
+        """Record another folder for objects and checkpoints.
+
+        Raises HomeInvalid if the present folder has objects and the other folder has none. Raises
+        OSError.
+        """
+        chosen = folder.expanduser().absolute()
+        if chosen == self.files:
+            return
+        if any(self.objects.glob("[!.]*")) and not (chosen / "objects").is_dir():
+            raise HomeInvalid(
+                f"{self.files} has the objects of this cluster; copy the folders `objects` and "
+                f"`checkpoints` to {chosen} first"
+            )
+        chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
+        marker = self.files / FILES_ID
+        if marker.exists() and not (chosen / FILES_ID).exists():
+            # Servers that use the former folder are refused from now on.
+            (chosen / FILES_ID).write_bytes(marker.read_bytes())
+            marker.unlink()
+        self.write_record("files", {"folder": str(chosen)})
+
+    def files_id(self) -> str | None:
+        """Return the id of the folder with objects and checkpoints. Return None without an id.
+
+        Raises OSError if the file cannot be read.
+        """
+        try:
+            return (self.files / FILES_ID).read_text(encoding="ascii").strip() or None
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def load_or_create_files_id(self) -> str:
+        """Return the id of the folder with objects and checkpoints. Write a missing id.
+
+        Raises OSError.
+        """
+        known = self.files_id()
+        if known is None:
+            known = uuid.uuid4().hex
+            (self.files / FILES_ID).write_text(f"{known}\n", encoding="ascii")
+        return known
+
+    @property
     def objects(self) -> Path:
         """The folder of model code, logs and metrics, which may not exist yet."""
-        return self.folder / "objects"
+        return self.files / "objects"
 
     @property
     def checkpoints(self) -> Path:
         """The folder of the default checkpoint store, which may not exist yet."""
-        return self.folder / "checkpoints"
+        return self.files / "checkpoints"
+
+    def load_or_create_id(self) -> str:
+        """Return the random id of the data folder. Write a new id on first use. Raises OSError."""
+        known = self.read_record("id").get("id")
+        if isinstance(known, str) and known:
+            return known
+        fresh = uuid.uuid4().hex
+        self.write_record("id", {"id": fresh})
+        return fresh
 
     @property
     def agent(self) -> Path:
@@ -112,6 +175,19 @@ class HomeFolder:
                 "without the file a new secret is made"
             )
         return secret
+
+    def read_secret(self, name: str) -> str | None:
+        """Return the secret in the file `name`. Return None for a missing or blank file.
+
+        Raises HomeInvalid if the content is not a secret, and OSError.
+        """
+        path = self.folder / name
+        is_present = path.exists() and path.read_bytes().strip()
+        return self.load_or_create_secret(name) if is_present else None
+
+    def write_secret(self, name: str, secret: str) -> None:
+        """Write or replace the secret in the file `name`. Raises OSError."""
+        self._write(name, f"{secret}\n")
 
     def read_record(self, name: str) -> dict[str, Any]:
         """Read the fields of the record `NAME.json`.

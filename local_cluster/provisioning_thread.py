@@ -4,6 +4,7 @@ In a separate thread, slow launches do not delay leases and mail.
 """
 
 import logging
+from collections.abc import Callable
 
 from control_plane.state.table import TableError
 from lambdas.builder import Provisioner
@@ -30,9 +31,15 @@ class ProvisioningThread(BackgroundThread):
         provisioner: Provisioner,
         look_seconds: float = LOOK_SECONDS,
         looks_per_cleanup: int = LOOKS_PER_CLEANUP,
+        is_on_duty: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Create a thread. `look_seconds` and `looks_per_cleanup` replace a second and a minute."""
+        """Create a thread. `look_seconds` and `looks_per_cleanup` replace a second and a minute.
+
+        `is_on_duty` returns whether this server, of several servers, launches instances. Without
+        the duty, the thread only terminates orphans on this machine.
+        """
         super().__init__("provisioning", STOP_SECONDS_MAX)
+        self._is_on_duty = is_on_duty
         self._provisioner = provisioner
         self._look_seconds = look_seconds
         self._looks_per_cleanup = looks_per_cleanup
@@ -50,7 +57,7 @@ class ProvisioningThread(BackgroundThread):
                 log.exception("provisioning failed")
 
     def _provision(self, looks: int) -> None:
-        """Reconcile all pools. At every `looks_per_cleanup`-th call, also terminate orphans.
+        """Reconcile all pools on duty. At every `looks_per_cleanup`-th call, terminate orphans.
 
         Orphans are instances without a row or an open launch in the state table. A stop of the
         thread ends the call after the current pool. Raises TableError if the table cannot be read,
@@ -59,6 +66,7 @@ class ProvisioningThread(BackgroundThread):
         Args:
             looks: the number of this call, from 1.
         """
-        self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
+        if self._is_on_duty():
+            self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
         if looks % self._looks_per_cleanup == 0 and not self._stopped.is_set():
             self._provisioner.orphan_cleaner.terminate_orphans()

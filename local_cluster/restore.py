@@ -32,7 +32,8 @@ from local_cluster.backup_archive import (
     read_files,
 )
 from local_cluster.home import HomeFolder
-from local_cluster.state_mark import StateMark
+from local_cluster.server_group import forget_group
+from local_cluster.state_mark import RESTART_STEP, StateMark
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
     if name == STATE:
         return staged
     if name.split("/")[0] in FOLDERS:
-        return home.folder / name
+        return home.files / name
     if name in SECRETS and not (home.folder / name).exists():
         # An existing secret may have been changed on purpose since the backup.
         return home.folder / name
@@ -115,8 +116,8 @@ def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[]
     Start a new incarnation in the state: skip ids, mark all agents as lost, and notify the
     experiments. An incarnation is a cluster's life between two restorations; agents delete their
     allocations from before. Then advance the mark in the state: a number by which a server detects
-    an older copy of the state. Raises BackupInvalid if the file is not a cluster's state, and
-    TableError.
+    an older copy of the state. Delete the rows of the group of servers. Raises BackupInvalid if the
+    file is not a cluster's state, and TableError.
 
     Returns:
         The outcome, and a function that writes the mark's number to the file in `home`. The
@@ -128,7 +129,8 @@ def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[]
             raise BackupInvalid("the backup is damaged: its state is not that of a cluster")
         report = begin_incarnation(Engine(table, now_ms), _read_given_ids(home, cluster_id))
         mark = StateMark(home, table, cluster_id)
-        number = mark.advance_state()
+        number = mark.advance_state(RESTART_STEP)
+        forget_group(table)
     return report, partial(mark.write_file, number)
 
 

@@ -3,14 +3,22 @@
 The state and a separate file contain the same number, which grows every minute, at a start and at a
 stop. A state with a lower number than the file, or with another cluster's id, was put in place
 later. A copy that is less than a minute old is not detected if the server was killed.
+
+Each of several servers has a file of its own. A restart from a copy skips many numbers, so that no
+other server's file has a higher number. Otherwise that server would restart the trials again.
 """
 
+from contextlib import suppress
+
 from control_plane.rows import cluster_rows
-from control_plane.state.table import Expect, Key, Put, StateTable
+from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from local_cluster.home import HomeFolder
 
 _MARK = Key(*cluster_rows.MARK.only_key)
 _RECORD = "state-mark"
+RESTART_STEP = 10_000_000
+"""The numbers that a restart from a copy skips: one for each minute of 19 years."""
+_TRIES_MAX = 20
 
 
 class StateMark:
@@ -47,23 +55,29 @@ class StateMark:
         found = self._home.read_record(_RECORD).get("cluster_id", self._cluster_id)
         return bool(found != self._cluster_id)
 
-    def advance(self) -> None:
+    def advance(self, step: int = 1) -> None:
         """Store the next number in the state table, then in the file with the cluster's id.
 
-        The next number is by one greater than the larger of both current numbers. Raises TableError
-        and OSError.
+        The next number is by `step` greater than the larger of both current numbers. Raises
+        TableError and OSError.
         """
-        self.write_file(self.advance_state())
+        self.write_file(self.advance_state(step))
 
-    def advance_state(self) -> int:
+    def advance_state(self, step: int = 1) -> int:
         """Store the next number in the state table only, and return the number.
 
-        The next number is by one greater than the larger of the numbers in the table and in the
+        The next number is by `step` greater than the larger of the numbers in the table and in the
         file. The caller writes the file later by `write_file`. Raises TableError.
         """
-        number = max(self._read_row(), self._read_record()) + 1
-        self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))
-        return number
+        for _ in range(_TRIES_MAX):
+            stored = self._read_row()
+            number = max(stored, self._read_record()) + step
+            with suppress(Conflict):
+                # Another server may advance the number at the same time.
+                expect = stored or Expect.ABSENT
+                self._table.commit((Put(_MARK, number, b"%d" % number, expect),))
+                return number
+        raise Unavailable("the mark of the state changes too fast")
 
     def write_file(self, number: int) -> None:
         """Store `number` in the file with the cluster's id, also if it is lower. Raises OSError."""

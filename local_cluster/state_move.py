@@ -2,11 +2,14 @@
 
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from control_plane.local.state_places import FILE, FilePlace, StatePlace, database_place
+from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Unavailable
 from local_cluster.home import HomeFolder
+from local_cluster.server_group import forget_group
 
 FILE_STATE = "file"
 """The choice of the file in the data folder."""
@@ -32,14 +35,16 @@ def choose_state(home: HomeFolder, choice: str) -> bool:
     if home.state_url() == url:
         return False
     former = home.state
-    with former.claim(), place.claim():
-        is_moved = former.exists()
-        if is_moved:
-            _copy_state(home, place)
+    if not former.exists():
+        # Other servers may use the state at the place, which is only checked.
+        place.exists()
         home.set_state_url(url)
-        if is_moved:
-            former.retire(time.strftime("before-move-%Y%m%dT%H%M%S", time.gmtime()))
-    return is_moved
+        return False
+    with former.claim(), place.claim():
+        _copy_state(home, place)
+        home.set_state_url(url)
+        former.retire(time.strftime("before-move-%Y%m%dT%H%M%S", time.gmtime()))
+    return True
 
 
 def _copy_state(home: HomeFolder, place: StatePlace) -> None:
@@ -52,4 +57,7 @@ def _copy_state(home: HomeFolder, place: StatePlace) -> None:
     with tempfile.TemporaryDirectory(prefix=".move-", dir=home.folder) as scratch:
         copy = Path(scratch) / FILE
         home.state.copy_to(copy)
+        with closing(SqliteTable(copy)) as table:
+            # The secrets in the data folder may be newer.
+            forget_group(table)
         place.replace_by(copy)

@@ -52,6 +52,8 @@ class TickThread(BackgroundThread):
         deliver_events: called with the partitions of due events, which webhooks announce.
         find_services: returns the services that submit the experiments of due schedules. None
             submits none.
+        is_on_duty: returns whether this server, of several servers, runs the tick now. The mark is
+            advanced also without the duty. May raise TableError.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class TickThread(BackgroundThread):
         export_telemetry: Callable[[], None],
         deliver_events: Callable[[Sequence[str]], None] = lambda partitions: None,
         find_services: Callable[[], Services] | None = None,
+        is_on_duty: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("ticker", STOP_SECONDS_MAX)
         self._deliver_events = deliver_events
+        self._is_on_duty = is_on_duty
         self._export_telemetry = export_telemetry
         self._check_alarms = check_alarms
         self._advance_mark = advance_mark
@@ -86,6 +90,10 @@ class TickThread(BackgroundThread):
 
     def _tick(self, ticks: int) -> None:
         """Run the passes that are due in the tick with this number. Raises errors of the passes."""
+        if ticks % TICKS_PER_MARK == 0:
+            self._advance_mark()
+        if not self._is_on_duty():
+            return
         # Leases come before the mail, because the mail may use up the time of the tick.
         if ticks % TICKS_PER_LEASE_PASS == 0:
             self._maintenance.mark_lost_agents(LEASE_PASS_MS)
@@ -101,8 +109,6 @@ class TickThread(BackgroundThread):
             self._maintenance.sum_usage()
         if ticks % TICKS_PER_ALARMS == 0:
             self._check_alarms(driven.late_ms)
-        if ticks % TICKS_PER_MARK == 0:
-            self._advance_mark()
         self._collector.collect()
         # A collector may be slow, so the export is last.
         if ticks % TICKS_PER_EXPORT == 0:

@@ -69,6 +69,12 @@ class LongPollRegistry:
             for poll in self._polls_by_address.get(address, ()):
                 poll.wake()
 
+    def wake_all(self) -> None:
+        """Wake all polls, because changes may have been missed. May be called from any thread."""
+        with self._lock:
+            for poll in set().union(*self._polls_by_address.values()):
+                poll.wake()
+
     def end_all(self) -> None:
         """Mark every agent's latest poll as superseded and wake the poll, so that the process can
         end.

@@ -24,6 +24,7 @@ from control_plane.state.sqlite import (
 from control_plane.state.table import StateTable, TableError, Unavailable
 
 if TYPE_CHECKING:
+    from control_plane.postgres.server_link import LinkListener, ServerLink
     from control_plane.postgres.state_table import PostgresTable
 
 RECORD = "state.json"
@@ -34,7 +35,7 @@ _LOG_SUFFIXES = ("-wal", "-shm")
 
 
 class StateInUse(TableError):
-    """Another server uses the state."""
+    """Another process uses the state."""
 
 
 class OpenTable(StateTable, Protocol):
@@ -57,8 +58,34 @@ class StatePlace(Protocol):
     def open(self) -> OpenTable:
         """Open the state. Create a missing state."""
 
-    def claim(self) -> AbstractContextManager[None]:
-        """Claim the state for a server during a block. Raises StateInUse."""
+    @property
+    def is_shareable(self) -> bool:
+        """Whether two or more servers may use the state at the same time."""
+
+    def claim(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
+        """Claim the state during a block. Raises StateInUse.
+
+        Args:
+            is_shared: the claim of a server, which allows other servers if the state is shareable.
+        """
+
+    def claim_folder(self, folder_id: str) -> AbstractContextManager[None]:
+        """Claim the id of a data folder during a block, so that no copy of the folder is used.
+
+        Raises StateInUse.
+        """
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Let no other server of the state start during a block."""
+
+    def has_other_servers(self) -> bool:
+        """Return whether another server has a claim. The caller has the claim of a server."""
+
+    def link(self, listener: "LinkListener") -> "ServerLink | None":
+        """Return a link between the servers of the state, not started yet.
+
+        Return None if the state is not shareable.
+        """
 
     def size_bytes(self) -> int:
         """Return the approximate size of the state."""
@@ -99,10 +126,29 @@ class FilePlace:
         """Open the file. Create a missing file."""
         return SqliteTable(self._path)
 
+    is_shareable = False
+
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, *, is_shared: bool = False) -> Iterator[None]:
         """Do nothing, because the lock of the data folder excludes other servers."""
         yield
+
+    @contextmanager
+    def claim_folder(self, folder_id: str) -> Iterator[None]:
+        """Do nothing, because the state is in the folder."""
+        yield
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Do nothing, because the lock of the data folder excludes other servers."""
+        yield
+
+    def has_other_servers(self) -> bool:
+        """Return False, because a file has a single server."""
+        return False
+
+    def link(self, listener: "LinkListener") -> None:
+        """Return None: a file has a single server."""
 
     def size_bytes(self) -> int:
         """Return the size of the file without the log."""
@@ -168,13 +214,51 @@ class DatabasePlace:
 
         return PostgresTable(self._url)
 
+    is_shareable = True
+
     @contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, *, is_shared: bool = False) -> Iterator[None]:
         """Claim the table during the block. Raises StateInUse."""
-        with closing(self.open()) as table, table.claim() as is_claimed:
+        with closing(self.open()) as table, table.claim(is_shared=is_shared) as is_claimed:
+            if not is_claimed and is_shared:
+                raise StateInUse(
+                    f"the state in {self.name} is being replaced, or a server of an earlier "
+                    "version uses the state; try again after its end"
+                )
             if not is_claimed:
-                raise StateInUse(f"another server uses the state in {self.name}")
+                raise StateInUse(
+                    f"a server uses the state in {self.name}; stop all servers of the state first"
+                )
             yield
+
+    @contextmanager
+    def claim_folder(self, folder_id: str) -> Iterator[None]:
+        """Claim the id of a data folder during the block. Raises StateInUse."""
+        with closing(self.open()) as table, table.claim_name(folder_id) as is_claimed:
+            if not is_claimed:
+                raise StateInUse(
+                    "a server with a copy of this data folder uses the state; delete id.json in "
+                    "the copy, or try again in 15 seconds if that machine has just ended"
+                )
+            yield
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let no other server of the table start during the block."""
+        with closing(self.open()) as table, table.starting():
+            yield
+
+    def has_other_servers(self) -> bool:
+        """Return whether another server has a claim. The caller has the claim of a server."""
+        with closing(self.open()) as table:
+            return table.count_shared_claims() > 1
+
+    def link(self, listener: "LinkListener") -> "ServerLink":
+        """Return a link between the servers of the table, not started yet."""
+        from control_plane.postgres.server_link import ServerLink
+
+        with closing(self.open()) as table:
+            return ServerLink(self._url, table.schema, listener)
 
     def size_bytes(self) -> int:
         """Return the size of the rows and indexes."""

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
+from psycopg.sql import SQL
 from psycopg_pool import ConnectionPool
 
 from control_plane.state.retry_pauses import RetryPauses
@@ -42,8 +43,15 @@ CONNECTIONS_MAX = 16
 """The connections of a server. PostgreSQL allows 100 to all servers by default."""
 WAIT_SECONDS_MAX = 10
 """The longest wait for a connection, and for the locks of other commits."""
+START_SECONDS_MAX = 60
+"""The longest wait of a starting server for the start of another server."""
 STATEMENT_SECONDS_MAX = 30
 """The longest time of a statement, and of a transaction whose server does nothing."""
+
+END_DEAD_CONNECTIONS = """
+set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 2; set tcp_keepalives_count = 3
+"""
+"""Let the database end this connection soon after the death of the machine."""
 
 _PARAMETERS: dict[str, Any] = {"autocommit": True, "connect_timeout": WAIT_SECONDS_MAX}
 
@@ -92,6 +100,13 @@ order by due_ms, partition, sort limit %s
 _LOCK = """
 select case when is_write then pg_advisory_xact_lock(name) else pg_advisory_xact_lock_shared(name)
 end from unnest(%s::bigint[], %s::boolean[]) as locks(name, is_write)
+"""
+# PostgreSQL shows the number of an advisory lock in two halves.
+_COUNT_CLAIMS = """
+select count(distinct pid) from pg_locks
+where locktype = 'advisory' and granted and mode = 'ShareLock' and objsubid = 1
+  and database = (select oid from pg_database where datname = current_database())
+  and (classid::bigint << 32) | objid::bigint = %s
 """
 _PUT = """
 insert into detcloud_rows(partition_digest, sort, partition, revision, body, due_ms, shard)
@@ -248,17 +263,51 @@ class PostgresTable:
         with self._own_connection() as connection:
             connection.execute("drop table if exists detcloud_rows")
 
-    @contextmanager
-    def claim(self) -> Iterator[bool]:
-        """Claim the table for a server during the block. Yield False if another server has a claim.
+    @property
+    def schema(self) -> str:
+        """The schema of the table."""
+        return self._schema
 
-        The claim is a lock of a separate connection, which the database releases after the end of
-        the process. Raises Unavailable.
+    @contextmanager
+    def claim(self, *, is_shared: bool = False) -> Iterator[bool]:
+        """Claim the table during the block. Yield False if another claim excludes this claim.
+
+        Shared claims exclude only exclusive claims. The claim is a lock of a separate connection,
+        which the database releases after the end of the process. Raises Unavailable.
         """
         with self._own_connection() as connection:
-            number = _lock_number(self._schema, "server")
+            connection.execute(END_DEAD_CONNECTIONS)
+            yield try_claim(connection, self._schema, is_shared=is_shared)
+
+    @contextmanager
+    def claim_name(self, name: str) -> Iterator[bool]:
+        """Claim a name during the block. Yield False if another connection has the name.
+
+        Raises Unavailable.
+        """
+        with self._own_connection() as connection:
+            connection.execute(END_DEAD_CONNECTIONS)
+            number = _lock_number(self._schema, "name", name)
             found = connection.execute("select pg_try_advisory_lock(%s)", (number,)).fetchone()
             yield found == (True,)
+
+    def count_shared_claims(self) -> int:
+        """Return the number of connections with a shared claim. Raises Unavailable."""
+        [[count]] = self._read(_COUNT_CLAIMS, (_lock_number(self._schema, "server"),))
+        return int(count)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let no other server start during the block. Wait first for another server's start.
+
+        Raises Unavailable, also after a wait of START_SECONDS_MAX.
+        """
+        with self._own_connection() as connection:
+            connection.execute(f"set lock_timeout = '{START_SECONDS_MAX}s'")
+            connection.execute("set statement_timeout = 0")
+            number = _lock_number(self._schema, "start")
+            connection.execute("select pg_advisory_lock(%s)", (number,))
+            yield
 
     @contextmanager
     def _own_connection(self) -> Iterator[_Connection]:
@@ -308,6 +357,16 @@ class PostgresTable:
             # After a restart of the database, all idle connections are lost.
             self._pool.check()
             pauses.wait(trouble)
+
+
+def try_claim(connection: _Connection, schema: str, *, is_shared: bool) -> bool:
+    """Claim the table in a schema for the time of a connection. Return False if another claim
+    excludes this claim.
+    """
+    suffix = "_shared" if is_shared else ""
+    number = _lock_number(schema, "server")
+    lock = SQL("select pg_try_advisory_lock{}(%s)").format(SQL(suffix))
+    return connection.execute(lock, (number,)).fetchone() == (True,)
 
 
 def _configure(connection: _Connection) -> None:

@@ -50,6 +50,42 @@ MARK = RowType(
     writers=("local_cluster.state_mark",),
     readers=("local_cluster.state_mark",),
 )
+SERVER = RowType(
+    name="server",
+    key="servers / NAME",
+    meaning="The data folder whose server has a name, of several servers with a common database.",
+    fields={"home": "the id of the data folder", "host": "the name of the machine"},
+    writers=("local_cluster.server_group",),
+    readers=("local_cluster.server_group",),
+)
+DUTY = RowType(
+    name="duty",
+    key="duties / DUTY",
+    meaning="The server that does a periodic task, of several servers with a common database.",
+    fields={
+        "holder": "the id of the server's data folder; empty after a release",
+        "url": "the address of the server",
+    },
+    writers=("local_cluster.duty",),
+    readers=("local_cluster.duty",),
+)
+SHARED_SECRET = RowType(
+    name="shared secret",
+    key="server-secrets / FILE",
+    meaning="The content of a secret file that all servers with a common database share.",
+    fields={"secret": "the content of the file"},
+    writers=("local_cluster.server_group",),
+    readers=("local_cluster.server_group",),
+    secret_fields=("secret",),
+)
+OBJECTS_PLACE = RowType(
+    name="place of the objects",
+    key="cluster / objects",
+    meaning="The folder of objects that all servers with a common database must use.",
+    fields={"id": "the id in the folder's file", "folder": "the path at the first server"},
+    writers=("local_cluster.server_group", "local_cluster.restore"),
+    readers=("local_cluster.server_group",),
+)
 # The relay may write this partition alone, so the partition has no other row.
 RELAY = RowType(
     name="relay",
@@ -68,5 +104,9 @@ ROW_TYPES = (
     INCARNATION,
     CLUSTER_ID,
     MARK,
+    SERVER,
+    DUTY,
+    SHARED_SECRET,
+    OBJECTS_PLACE,
     RELAY,
 )

@@ -45,6 +45,7 @@ from detcloud.shared.files import read_json_object
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.proxies import find_proxy
+from detcloud.shared.server_list import split_addresses
 from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
@@ -297,7 +298,8 @@ def _prepare_clients(url: str, work: Path) -> Path | None:
     unusable proxy for the cluster at `url`.
     """
     try:
-        find_proxy(url)
+        for address in split_addresses(url):
+            find_proxy(address)
         return complete_environment(os.environ, work)
     except InvalidValue as error:
         raise ConfigurationError(str(error)) from error

@@ -6,6 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 from detcloud.shared.proxies import find_proxy
+from detcloud.shared.server_list import split_addresses
 
 LOOPBACK = "127.0.0.1"
 
@@ -13,11 +14,12 @@ LOOPBACK = "127.0.0.1"
 def local_address(url: str) -> str:
     """Return the IP address from which this machine connects to the cluster at `url`.
 
-    With a proxy, this is the address from which the machine connects to the proxy. Return LOOPBACK
-    if the host cannot be resolved or reached, or if `url` is malformed. The host's name is
-    resolved, but no packet is sent to it.
+    Of several addresses with commas, the first counts. With a proxy, this is the address from which
+    the machine connects to the proxy. Return LOOPBACK if the host cannot be resolved or reached, or
+    if `url` is malformed. The host's name is resolved, but no packet is sent to it.
     """
     try:
+        url = split_addresses(url)[0]
         parts, proxy = urlsplit(url), find_proxy(url)
         # The names of hosts behind a proxy often cannot be resolved.
         host, port = parts.hostname or LOOPBACK, parts.port or 443

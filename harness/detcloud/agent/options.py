@@ -20,6 +20,10 @@ KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
 PEOPLE_HOURS = "DETCLOUD_PEOPLE_HOURS"
 PEOPLE_AT_CONSOLE = "DETCLOUD_PEOPLE_AT_CONSOLE"
+URL_HELP = (
+    "the cluster, http://HOST:PORT; the addresses of several servers of the cluster are separated "
+    "by commas, and tried in order"
+)
 # The file in which each runtime records a launch, by the runtime's name. The records of containers
 # also name the runtime.
 RUNTIMES = {"process": "launch.json", "docker": "container.json", "podman": "container.json"}
@@ -33,7 +37,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
-    parser.add_argument("--url", required=True, help="the cluster, http://HOST:PORT")
+    parser.add_argument("--url", required=True, help=URL_HELP)
     parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",

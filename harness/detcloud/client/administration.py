@@ -130,7 +130,11 @@ class Administration(Connection):
             page: the address of a copy of the page; None for the cluster's own page.
         """
         path: str = self.post("/sign-in-codes")["path"]
-        return self.url + path if page is None else page.partition("#")[0] + path[path.index("#") :]
+        return (
+            self.http.base_url + path
+            if page is None
+            else page.partition("#")[0] + path[path.index("#") :]
+        )
 
     def overview(self) -> Overview:
         """Return the cluster's id and version, and the resource pools."""

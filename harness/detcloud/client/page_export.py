@@ -37,7 +37,7 @@ def export_page(client: Client, folder: Path, api_url: str | None = None) -> lis
         Unreachable: the cluster does not answer.
         OSError: a file cannot be written.
     """
-    address = _checked_address(api_url or client.url)
+    address = _checked_address(api_url or client.http.base_url)
     _check_folder(folder)
     description = _describe_page(client)
     paths = [str(path) for path in description["files"]]
@@ -69,7 +69,7 @@ def page_link(client: Client, view: str) -> str | None:
         Unreachable: the cluster does not answer.
     """
     has_page = ENTRY in _describe_page(client)["files"]
-    return f"{client.url}/ui/#/{view}" if has_page else None
+    return f"{client.http.base_url}/ui/#/{view}" if has_page else None
 
 
 def _checked_address(url: str) -> str:

@@ -29,6 +29,11 @@ class Connections:
         self._busy: set[HTTPConnection] = set()
         self._process = os.getpid()
 
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._url
+
     def take(self, timeout_seconds: float) -> HTTPConnection:
         """Return an idle connection that the server has not closed, or a new connection.
 

@@ -23,14 +23,12 @@ from detcloud.shared.connection_failures import (
     login_refused_text,
 )
 from detcloud.shared.connections import (
-    Connections,
     is_readable,
-    open_connection,
-    origin,
     request_target,
 )
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.proxies import find_proxy
+from detcloud.shared.server_list import MOVING_STATUSES, ServerList, use_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -125,6 +123,9 @@ def backoff_seconds(failures: int) -> float:
 class Transport:
     """A client of the API at `base_url` (scheme, host, optional port and path prefix).
 
+    A cluster may have several servers, whose addresses are separated by commas. A request that
+    fails because of a server is repeated at the next server, as far as requests are repeated.
+
     Requests raise ApiError for an error status, Unreachable without a valid answer. `request`,
     `download` and `upload` repeat transient failures with random pauses, within the limits below.
     The token is only sent to the origin of `base_url`, and several threads may share the object.
@@ -155,13 +156,13 @@ class Transport:
         silence_seconds: float = SILENCE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        scheme, _, _ = origin(base_url)
-        find_proxy(base_url)
-        if scheme == "https":
-            tls_context()
+        self._servers = ServerList(base_url)
+        for url in self._servers.urls:
+            find_proxy(url)
+            if url.startswith("https"):
+                tls_context()
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("the token contains an invalid character, such as a line break")
-        self.base_url = base_url.rstrip("/")
         self.token = token
         self.timeout_seconds = timeout_seconds
         self.on_silence: Callable[[str], None] | None = None
@@ -169,7 +170,12 @@ class Transport:
         self._attempts_seconds_max = attempts_seconds_max
         self._silence_seconds = silence_seconds
         self._sleep = sleep
-        self._connections = Connections(self.base_url)
+        self._interruptions = 0
+
+    @property
+    def base_url(self) -> str:
+        """The address of the server in use, without a slash at the end."""
+        return self._servers.url
 
     def request(
         self,
@@ -264,13 +270,7 @@ class Transport:
         self._attempt(upload_once, retry)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "on_silence": None}
-        del state["_connections"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._connections = Connections(self.base_url)
+        return {**self.__dict__, "on_silence": None}
 
     def interrupt(self) -> None:
         """Cut off all requests of other threads in flight to the transport's own origin.
@@ -278,14 +278,15 @@ class Transport:
         A request without `retry` then raises Unreachable. Other requests are repeated while
         attempts are left. Later requests are possible.
         """
-        self._connections.interrupt()
+        self._interruptions += 1
+        self._servers.interrupt()
 
     def close(self) -> None:
         """Close the idle connections. A later request opens a new connection.
 
         Requests of other threads go on.
         """
-        self._connections.close()
+        self._servers.close()
 
     def _absolute_url(self, path_or_url: str) -> str:
         return self.base_url + path_or_url if path_or_url.startswith("/") else path_or_url
@@ -294,16 +295,29 @@ class Transport:
         failures = 0
         give_up_at = time.monotonic() + self._attempts_seconds_max
         while True:
+            url, interruptions = self.base_url, self._interruptions
             try:
                 return attempt()
             except (ApiError, Unreachable) as error:
                 failures += 1
+                is_cut_off = interruptions != self._interruptions
+                has_moved = not is_cut_off and self._leave_server(url, error)
                 final = isinstance(error, WayClosed)
                 final |= isinstance(error, ApiError) and not error.is_transient
                 spent = failures >= self._attempts_max or time.monotonic() >= give_up_at
                 if final or not retry or spent:
                     raise
-            self._sleep(backoff_seconds(failures))
+            if not has_moved or failures >= len(self._servers):
+                self._sleep(backoff_seconds(failures))
+
+    def _leave_server(self, url: str, error: ApiError | Unreachable) -> bool:
+        """Use another server than `url` if the server failed; return whether the server changed.
+
+        An error that is the answer of a working server changes nothing.
+        """
+        if isinstance(error, ApiError) and error.status not in MOVING_STATUSES:
+            return False
+        return self._servers.leave(url)
 
     @contextlib.contextmanager
     def _follow_redirects(self, url: str) -> Iterator[HTTPResponse]:
@@ -336,16 +350,18 @@ class Transport:
         """
         from http.client import HTTPException
 
-        is_own_origin = origin(url) == origin(self.base_url)
+        own = self._servers.find(url)
         target, proxy_headers = request_target(url)
         sent = {**headers, **proxy_headers}
-        if not is_own_origin:
+        if own is None:
             sent["Connection"] = "close"
         elif self.token:
             sent["Authorization"] = f"Bearer {self.token}"
         timeout = timeout_seconds or self.timeout_seconds
-        with self._use_connection(url, timeout, is_own_origin) as connection:
+        with use_connection(url, timeout, own) as connection:
             try:
+                if own is not None:
+                    self._servers.connect(connection, timeout)
                 connection.request(method, target, body, sent)
                 self._report_silence(connection, timeout)
                 answer = connection.getresponse()
@@ -356,27 +372,6 @@ class Transport:
                 yield answer
                 if not answer.isclosed() or answer.will_close:
                     connection.close()
-
-    @contextlib.contextmanager
-    def _use_connection(
-        self, url: str, timeout_seconds: float, is_own_origin: bool
-    ) -> Iterator[HTTPConnection]:
-        """Yield a connection for a URL, and afterwards keep a connection to the own origin as idle.
-
-        Connections to other origins, connections that the caller closed, and all connections after
-        an error in the block are closed. The connection is opened by the first request.
-        """
-        if not is_own_origin:
-            with contextlib.closing(open_connection(url, timeout_seconds)) as connection:
-                yield connection
-            return
-        connection = self._connections.take(timeout_seconds)
-        reusable = False
-        try:
-            yield connection
-            reusable = connection.sock is not None
-        finally:
-            self._connections.give_back(connection, reusable=reusable)
 
     def _report_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
         """Call `on_silence` if no byte of the answer arrives within `silence_seconds`.

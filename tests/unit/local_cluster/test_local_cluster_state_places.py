@@ -83,7 +83,7 @@ def test_replacement_by_a_damaged_file_keeps_the_rows(postgres: Postgresql, tmp_
 def test_second_server_cannot_claim_a_database(postgres: Postgresql) -> None:
     url = postgres.new_schema()
     with DatabasePlace(url).claim():
-        with pytest.raises(StateInUse, match="another server"), DatabasePlace(url).claim():
+        with pytest.raises(StateInUse, match="a server uses"), DatabasePlace(url).claim():
             pass
         with DatabasePlace(postgres.new_schema()).claim():
             pass

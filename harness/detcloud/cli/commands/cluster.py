@@ -50,8 +50,8 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state` and
-    `--foreground`. Without an option, the value is None, or False for `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--files`
+    and `--foreground`. Without an option, the value is None, or False for `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -78,6 +78,13 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         help="the place of the cluster's state: a database postgresql://USER@HOST/DATABASE, or "
         "`file` for a file in the data folder; a present state is copied to the new place "
         "(default: the present place, at first a file)",
+    )
+    parser.add_argument(
+        "--files",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of model code, logs and checkpoints, which all servers with a common "
+        "database share (default: the present folder, at first the data folder)",
     )
     parser.add_argument(
         "--foreground",
@@ -112,6 +119,7 @@ def start_cluster(arguments: Namespace) -> int:
         port=arguments.port,
         config=arguments.config,
         state=arguments.state,
+        files=arguments.files,
         on_wait=_show_start_progress,
     )
     if is_live(sys.stderr):
@@ -254,13 +262,14 @@ def _become_server(home: Home, arguments: Namespace) -> None:
     The home folder and its lock file are created first.
 
     Args:
-        arguments: `slots`, `port`, `config` and `state`, each None for the server's choice.
+        arguments: `slots`, `port`, `config`, `files` and `state`. None is the server's choice.
 
     Raises:
         DetcloudError: the home folder cannot be created, or the server is not installed.
     """
     home.create_folder()
-    command = server_command(home, arguments.slots, arguments.port, arguments.config)
+    settings = arguments.slots, arguments.port, arguments.config, arguments.files
+    command = server_command(home, *settings)
     os.execve(sys.executable, command, server_environment(arguments.state))
 
 

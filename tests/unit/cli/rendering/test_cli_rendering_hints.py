@@ -57,7 +57,7 @@ def page_client(files: list[str]) -> Any:
     """Make a client of a cluster whose page has these files."""
     answer = {"files": files, "policy": ""}
     return SimpleNamespace(
-        url="http://127.0.0.1:8470", http=SimpleNamespace(request=lambda *words: answer)
+        http=SimpleNamespace(base_url="http://127.0.0.1:8470", request=lambda *words: answer)
     )
 
 
