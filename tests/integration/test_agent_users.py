@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -152,13 +154,25 @@ def without_root(work: Path, *words: str) -> list[str]:
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *words]
 
 
+def end_processes(folder: Path) -> None:
+    """Kill the processes that have the folder in their variables: Podman's service and its pause.
+
+    Podman without root leaves a process that keeps its user namespace.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(folder) + b"/" in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 @pytest.fixture
-def user_work(work: Path) -> Path:
+def user_work(work: Path) -> Iterator[Path]:
     """Return a folder with a home and a runtime folder of the user UID."""
     for name in ("home", "run", "data"):
         (work / name).mkdir(mode=0o700)
         os.chown(work / name, UID, UID)
-    return work
+    yield work
+    end_processes(work)
 
 
 def test_agent_without_root_refuses_another_user(
