@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -90,8 +92,13 @@ def test_agent_of_root_runs_a_trial_as_a_user(
 ) -> None:
     store = work / "store"
     program = 'SPEC = json.load(open(f"{home}/in/spec.json"))\n' + SEEN + STORE + LEAVE
-    storage = {"type": "directory", "path": str(store)}
-    about = {"agent_user": AGENT_USER, "storage": storage, "experiment_id": 1, "trial_id": 1}
+    storage: dict[str, Any] = {"type": "directory", "path": str(store)}
+    about: dict[str, Any] = {
+        "agent_user": AGENT_USER,
+        "storage": storage,
+        "experiment_id": 1,
+        "trial_id": 1,
+    }
     cluster.assign("4.1", PRELUDE + program, **about)
     agent.start()
     wait_until(lambda: cluster.exit_record("4.1"))
@@ -108,8 +115,13 @@ def test_folder_without_access_fails_the_start_with_its_name(
     agent: AgentProcess, cluster: FakeCluster, work: Path
 ) -> None:
     (work / "closed").mkdir(mode=0o700)
-    storage = {"type": "directory", "path": str(work / "closed/store")}
-    about = {"agent_user": AGENT_USER, "storage": storage, "experiment_id": 1, "trial_id": 1}
+    storage: dict[str, Any] = {"type": "directory", "path": str(work / "closed/store")}
+    about: dict[str, Any] = {
+        "agent_user": AGENT_USER,
+        "storage": storage,
+        "experiment_id": 1,
+        "trial_id": 1,
+    }
     cluster.assign("4.1", PRELUDE + LEAVE, **about)
     agent.start()
     wait_until(lambda: cluster.exit_record("4.1"))
@@ -142,13 +154,25 @@ def without_root(work: Path, *words: str) -> list[str]:
     return ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *words]
 
 
+def end_processes(folder: Path) -> None:
+    """Kill the processes that have the folder in their variables: Podman's service and its pause.
+
+    Podman without root leaves a process that keeps its user namespace.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(folder) + b"/" in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 @pytest.fixture
-def user_work(work: Path) -> Path:
+def user_work(work: Path) -> Iterator[Path]:
     """Return a folder with a home and a runtime folder of the user UID."""
     for name in ("home", "run", "data"):
         (work / name).mkdir(mode=0o700)
         os.chown(work / name, UID, UID)
-    return work
+    yield work
+    end_processes(work)
 
 
 def test_agent_without_root_refuses_another_user(
@@ -156,7 +180,7 @@ def test_agent_without_root_refuses_another_user(
 ) -> None:
     agent.work = user_work / "data/work"
     agent.token_file.chmod(0o644)
-    about = {"agent_user": AGENT_USER, "experiment_id": 1, "trial_id": 1}
+    about: dict[str, Any] = {"agent_user": AGENT_USER, "experiment_id": 1, "trial_id": 1}
     cluster.assign("4.1", PRELUDE + LEAVE, **about)
     agent.start(inside=without_root(user_work, 'exec "$0" "$@"'))
     wait_until(lambda: cluster.exit_record("4.1"))
@@ -179,8 +203,8 @@ def test_podman_without_root_runs_trials_of_the_agents_user(
     agent.work = user_work / "data/work"
     own = {"uid": UID, "gid": UID, "user": "", "group": ""}
     mounts = {"bind_mounts": [{"host_path": "/usr", "container_path": "/usr", "read_only": True}]}
-    about = {"agent_user": own, "config": mounts, "image": {"cpu": IMAGE}}
-    storage = {"type": "directory", "path": str(user_work / "data/store")}
+    about: dict[str, Any] = {"agent_user": own, "config": mounts, "image": {"cpu": IMAGE}}
+    storage: dict[str, Any] = {"type": "directory", "path": str(user_work / "data/store")}
     cluster.assign(
         "4.1",
         PRELUDE + SEEN + 'print(open("/proc/self/uid_map").read())\n' + LEAVE,
