@@ -27,6 +27,7 @@ from infra.aws.trust_script import RemoteRoles, render_removal, render_script
 from infra.findings import Finding, Level
 from infra.remote_accounts import Launcher, RemoteSettings, parse_remote_settings
 from infra.stack_program import DrainFailed, DrainReport, Progress
+from provisioner.clouds.aws.instance_names import describe_remote
 
 SUBNETS_MAX: Final = 6
 EXPECTED: Final = (
@@ -80,17 +81,10 @@ class AwsRemoteAccount:
         The keys are `region`, `launcher` and `instance` (ARNs of roles) and `network` (`subnets` by
         zone, `security_group`, `instance_profile`). AWS is not called.
         """
-        names = self._names
-        return {
-            "region": names.region,
-            "launcher": names.role_arn("launcher"),
-            "instance": names.role_arn("instance"),
-            "network": {
-                "subnets": dict(self._network.subnets),
-                "security_group": self._network.security_group,
-                "instance_profile": names.instance_profile_arn,
-            },
-        }
+        network = self._network
+        return describe_remote(
+            self._names, network.subnets, network.security_group, has_launcher=True
+        )
 
     @property
     def place(self) -> str:

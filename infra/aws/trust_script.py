@@ -147,7 +147,7 @@ def _check_instances(roles: RemoteRoles) -> Iterator[str]:
     names, launcher = roles.names, roles.launcher
     listed = _run(
         *("ec2", "describe-instances", "--region", names.region),
-        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.cluster}"),
+        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.tag}"),
         f"Name=instance-state-name,Values={','.join(LIVE)}",
         *("--query", "Reservations[].Instances[].InstanceId", "--output", "text"),
     )
@@ -168,7 +168,7 @@ def _template_removal(names: Names) -> Iterator[str]:
     where = ("--region", names.region)
     listed = _run(
         *("ec2", "describe-launch-templates", *where),
-        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.cluster}"),
+        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.tag}"),
         *("--query", "LaunchTemplates[].LaunchTemplateId", "--output", "text"),
     )
     deleted = _run("ec2", "delete-launch-template", *where)
@@ -263,7 +263,7 @@ def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
     """
     there = _run("iam", "get-role", "--role-name", role)
     update = _run("iam", "update-assume-role-policy", "--role-name", role)
-    tags = (_tag(CLUSTER_TAG, roles.names.cluster), _tag(HOME_TAG, roles.home))
+    tags = (_tag(CLUSTER_TAG, roles.names.tag), _tag(HOME_TAG, roles.home))
     create = _run("iam", "create-role", "--role-name", role, "--tags", *tags)
     yield f"if {there} > /dev/null 2>&1; then {update} --policy-document {trust};"
     yield f"else {create} --assume-role-policy-document {trust} > /dev/null; fi"

@@ -55,7 +55,7 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
 def _instance_lines(trust: Trust) -> Iterator[str]:
     """Yield script lines that stop the script while instances of the cluster exist."""
     names, cloud = trust.names, trust.launcher.cloud
-    labelled = f"--filter=labels.{CLUSTER_TAG}={names.cluster}"
+    labelled = f"--filter=labels.{CLUSTER_TAG}={names.label}"
     listed = gcloud("compute", "instances", "list", labelled, "--format=value(name)")
     remedy = (
         f"`detcloud deploy destroy {cloud} --team {names.team}` ends them; without it, take its "
