@@ -8,6 +8,7 @@ from pathlib import Path
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
+from local_cluster.clouds import CloudsRefused
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 from local_cluster.state_move import choose_state
@@ -34,8 +35,8 @@ def main() -> int:
             if state is not None:
                 _choose_state(home, state)
             with home.state.claim():
-                serve(home, options.slots, options.port, options.config)
-    except (HomeInvalid, HomeInUse) as error:
+                serve(home, options.slots, options.port, options.config, options.clouds)
+    except (HomeInvalid, HomeInUse, CloudsRefused) as error:
         return _print_error(str(error))
     except OSError as error:
         is_failed_write = error.errno is not None and error.filename is None
@@ -81,8 +82,8 @@ def _print_error(why: str) -> int:
 def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
-    The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
-    `config`. The last three are None if not given.
+    The options are those of `serve`: `home` (the path of the data folder), `slots`, `port`,
+    `config` and `clouds`. The last four are None if not given.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
@@ -91,6 +92,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")
     parser.add_argument("--port", type=int, help="where to listen; by default where it was")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
+    parser.add_argument("--clouds", help="a file with remote accounts, or none")
     return parser.parse_args()
 
 

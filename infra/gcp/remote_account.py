@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from control_plane.config.pools import ClusterConfig
+from control_plane.config.server_clouds import REGIONS_MAX
 from infra.findings import Finding
 from infra.gcp.google_api import GoogleApi, GoogleError, RestApi
 from infra.gcp.instance_ends import end_instances, list_parts
@@ -16,7 +17,6 @@ from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
 from infra.gcp.remote_leftovers import find_remote_leftovers
 from infra.gcp.remote_pools import find_pool_findings
 from infra.gcp.settings import (
-    REGIONS_MAX,
     ProjectId,
     ProjectNumber,
     Region,

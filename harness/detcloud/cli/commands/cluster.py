@@ -50,8 +50,8 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state` and
-    `--foreground`. Without an option, the value is None, or False for `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--clouds`
+    and `--foreground`. Without an option, the value is None, or False for `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -80,10 +80,22 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         "(default: the present place, at first a file)",
     )
     parser.add_argument(
+        "--clouds",
+        type=_parse_clouds,
+        metavar="FILE",
+        help="a file that names an account on AWS or a project on Google Cloud for pools with "
+        "machines in this cloud; `none` removes the accounts (default: the present accounts)",
+    )
+    parser.add_argument(
         "--foreground",
         action="store_true",
         help="stay in the foreground until Ctrl-C and print the log",
     )
+
+
+def _parse_clouds(text: str) -> str:
+    """Return the absolute path of a file with remote accounts; `none` stays unchanged."""
+    return text if text == "none" else str(Path(text).absolute())
 
 
 def start_cluster(arguments: Namespace) -> int:
@@ -112,6 +124,7 @@ def start_cluster(arguments: Namespace) -> int:
         port=arguments.port,
         config=arguments.config,
         state=arguments.state,
+        clouds=arguments.clouds,
         on_wait=_show_start_progress,
     )
     if is_live(sys.stderr):
@@ -210,7 +223,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
 
     Raises:
         DetcloudError: the running cluster has another version, port, number of slots or place of
-            the state, or a request failed.
+            the state, `--clouds` is given, or a request failed.
         RefusedConfigError: the cluster refused the configuration.
     """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
@@ -226,6 +239,8 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
             differences.append(f"{count_text(slots, 'slot')}, not {arguments.slots}")
     if arguments.state is not None and arguments.state != (home.state_url() or "file"):
         differences.append("its state at another place than --state")
+    if arguments.clouds is not None:
+        differences.append("remote accounts that only a start changes")
     if not differences:
         if arguments.config is not None:
             with Client(running.url, home.token()) as client:
@@ -254,13 +269,16 @@ def _become_server(home: Home, arguments: Namespace) -> None:
     The home folder and its lock file are created first.
 
     Args:
-        arguments: `slots`, `port`, `config` and `state`, each None for the server's choice.
+        arguments: `slots`, `port`, `config`, `state` and `clouds`, each None for the server's
+            choice.
 
     Raises:
         DetcloudError: the home folder cannot be created, or the server is not installed.
     """
     home.create_folder()
-    command = server_command(home, arguments.slots, arguments.port, arguments.config)
+    command = server_command(
+        home, arguments.slots, arguments.port, arguments.config, arguments.clouds
+    )
     os.execve(sys.executable, command, server_environment(arguments.state))
 
 

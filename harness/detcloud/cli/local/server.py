@@ -81,7 +81,11 @@ def server_environment(state: str | None = None) -> dict[str, str]:
 
 
 def server_command(
-    home: Home, slots: int | None, port: int | None, config: Path | None = None
+    home: Home,
+    slots: int | None,
+    port: int | None,
+    config: Path | None = None,
+    clouds: str | None = None,
 ) -> list[str]:
     """Return the command that runs the server in the foreground. A setting that is None is left to
     the server. Nothing is started.
@@ -90,11 +94,13 @@ def server_command(
         slots: the number of slots.
         port: the port to listen on.
         config: a cluster configuration; the path becomes absolute.
+        clouds: the absolute path of a file with remote accounts, or `none`.
     """
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
     command += ["--config", str(config.absolute())] if config is not None else []
+    command += ["--clouds", clouds] if clouds is not None else []
     return command + (["--port", str(port)] if port is not None else [])
 
 
@@ -105,6 +111,7 @@ def start_server(
     port: int | None = None,
     config: Path | None = None,
     state: str | None = None,
+    clouds: str | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
     patience: ServerPatience = PATIENCE,
 ) -> ServerRecord:
@@ -120,6 +127,8 @@ def start_server(
         port: the port to listen on; None for the server's choice.
         config: a cluster configuration that applies from the start.
         state: the place of the state; None for the present place.
+        clouds: the absolute path of a file with remote accounts, or `none` to remove the accounts.
+            None for the present accounts.
         on_wait: called repeatedly with the seconds waited so far.
         patience: the longest waits.
 
@@ -139,7 +148,7 @@ def start_server(
         with home.log.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
-                server_command(home, slots, port, config),
+                server_command(home, slots, port, config, clouds),
                 env=environment,
                 cwd=home.folder,
                 stdin=subprocess.DEVNULL,
