@@ -72,7 +72,9 @@ class AwsRemoteAccount:
         self, settings: AwsRemoteSettings, launcher: Launcher, clients: Clients | None = None
     ) -> None:
         self._network = Network(settings.subnets, settings.security_group, "detcloud:otherClouds")
-        self._names = Names(launcher.team, settings.account, settings.region)
+        self._names = Names(
+            launcher.team, settings.account, settings.region, cluster_id=launcher.cluster_id
+        )
         self._launcher = launcher
         self._given_clients = clients
 

@@ -68,7 +68,7 @@ class GoogleRemoteAccount:
         catalog: MachineCatalog | None = None,
     ) -> None:
         project, number = settings.project, settings.project_number
-        self._names = Names(launcher.team, project, number, settings.region)
+        self._names = Names(launcher.team, project, number, settings.region, launcher.cluster_id)
         self._trust = Trust(self._names, launcher)
         self._regions = tuple(dict.fromkeys((settings.region, *settings.regions)))
         self._api = api or RestApi(project)
