@@ -14,7 +14,7 @@ from tests.patience import PATIENCE, wait_until
 OWN_POOL, CLOUD_POOL = "lab", "spot"
 
 
-def pools_with_cloud(kind: str, offering: str, storage: Mapping[str, str]) -> str:
+def pools_with_cloud(kind: str, offering: str, storage: Mapping[str, object]) -> str:
     """Return a configuration of a pool of own machines and a pool on the cloud `kind`."""
     return f"""
 resource_manager:
