@@ -66,7 +66,7 @@ class Services:
     providers: frozenset[str] = frozenset()
     """The types of providers that can launch instances: values of a pool's `provider.type`."""
     distant_providers: frozenset[str] = frozenset()
-    """The types of providers whose instances cannot reach the store `checkpoints`."""
+    """The types of providers for instances without access to the store `checkpoints`."""
     provider_remedy: str = ""
     """The advice for a pool whose provider type is not in `providers`."""
     suggests: bool = False

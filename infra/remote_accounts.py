@@ -74,7 +74,7 @@ class Launcher:
 
     @property
     def place(self) -> str:
-        """The place of the cluster in comments of scripts, such as `in gcp`."""
+        """The place of the cluster for comments of scripts, for example `in gcp`."""
         return "on own machines" if self.is_server else f"in {self.cloud}"
 
     @property

@@ -70,7 +70,7 @@ class Adapters(ABC):
 
     @property
     def distant_types(self) -> frozenset[str]:
-        """The provider types whose instances cannot reach `checkpoint_storage`.
+        """The provider types for instances without access to `checkpoint_storage`.
 
         Empty by default. `checkpoint_storage` may be a folder of the server's machine.
         """

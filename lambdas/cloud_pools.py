@@ -109,5 +109,5 @@ class CloudPoolAdapters(Adapters):
 
     @cached_property
     def _other_clouds(self) -> OtherClouds:
-        """The other clouds with a remote account. Raises ValueError for invalid JSON."""
+        """The clouds with a remote account. Raises ValueError for invalid JSON."""
         return OtherClouds(self.remote_accounts, lambda: self.host_parts)

@@ -35,7 +35,7 @@ def read_setting(name: str) -> str:
 
 
 class DeployedAdapters(CloudPoolAdapters):
-    """The parts that are the same for all hosts that are clouds.
+    """The common parts of all hosts that are clouds.
 
     Everything that uses the other clouds raises ValueError if the environment variable
     DETCLOUD_OTHER_CLOUDS is not JSON.

@@ -52,7 +52,7 @@ class HostParts:
     always does so on a host without such tokens.
     """
     has_own_credentials: bool = False
-    """Whether the environment has credentials for the other clouds, as on a machine of one's own.
+    """Whether the environment has credentials for other clouds, as on a user's own machine.
     Functions have no such credentials, and use the federation of identities instead.
     """
 

@@ -62,7 +62,7 @@ class LocalAdapters(CloudPoolAdapters):
     own_verifier = None
     provider_remedy = CLOUD_REMEDY
     clouds: ServerClouds | None = None
-    """The remote accounts, set before the first use of a part that depends on them."""
+    """The remote accounts, set before the first use of any dependent part."""
 
     def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
         self._home = home
@@ -87,7 +87,7 @@ class LocalAdapters(CloudPoolAdapters):
 
     @property
     def distant_types(self) -> frozenset[str]:
-        """The clouds of the remote accounts, whose machines reach no folder of this machine."""
+        """The clouds of the remote accounts. Machines there reach no folder of this machine."""
         return frozenset() if self.clouds is None else frozenset(self.clouds.clouds)
 
     @cached_property

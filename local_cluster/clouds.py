@@ -106,7 +106,7 @@ def gcp_names(name: str, project: GoogleCloud, cluster_id: str) -> gcp.InstanceN
 
 
 def _load_clouds(home: HomeFolder) -> ServerClouds | None:
-    """Return the stored remote accounts, or None. Raises CloudsRefused for an invalid record."""
+    """Return the stored remote accounts, if any. Raises CloudsRefused for an invalid record."""
     path = home.folder / f"{RECORD}.json"
     try:
         text = path.read_text(encoding="utf-8")

@@ -112,7 +112,7 @@ class AwsCloud(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """The account and the region, in which the server finds its instances."""
+        """The account and the region of the server's instances."""
         return self.account, self.region
 
 
@@ -141,7 +141,7 @@ class GoogleCloud(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """The project, in which the server finds its instances. The second text is empty."""
+        """The project of the server's instances. The second text is empty."""
         return self.project, ""
 
 

@@ -19,7 +19,7 @@ class InstanceNames:
     iam_prefix: str = ""
     """The start of the names of roles and of the instance profile."""
     cluster_id: str = ""
-    """The id of a cluster whose id is not `cluster`; otherwise ""."""
+    """The cluster's id if different from `cluster`; otherwise ""."""
 
     @property
     def cluster(self) -> str:
@@ -59,7 +59,7 @@ class InstanceNames:
 def describe_remote(
     names: InstanceNames, subnets: Mapping[str, str], security_group: str, *, has_launcher: bool
 ) -> dict[str, Any]:
-    """Return the description of a remote account, from which `lambdas.aws.other_pools` opens it.
+    """Return the description of a remote account for `lambdas.aws.other_pools`.
 
     The keys are `region`, `launcher` and `instance` (ARNs of roles) and `network` (`subnets` by
     zone, `security_group`, `instance_profile`). The result is ready for JSON.

@@ -39,7 +39,7 @@ class InstanceNames:
     region: str
     """The region of functions, state and buckets, and of pools that name no region."""
     cluster_id: str = ""
-    """The id of a cluster whose id is not `cluster`; otherwise ""."""
+    """The cluster's id if different from `cluster`; otherwise ""."""
 
     @property
     def cluster(self) -> str:
@@ -115,7 +115,7 @@ def remote_defaults(names: InstanceNames, regions: Iterable[str]) -> dict[str, A
 def describe_remote(
     names: InstanceNames, regions: Iterable[str], *, has_launcher: bool
 ) -> dict[str, Any]:
-    """Return the description of a remote account, from which `lambdas.gcp.other_pools` opens it.
+    """Return the description of a remote account for `lambdas.gcp.other_pools`.
 
     The keys are `project`, `region`, `launcher` and `instance` (e-mail addresses) and `network`.
     The result is ready for JSON. Without `has_launcher`, `launcher` is "".

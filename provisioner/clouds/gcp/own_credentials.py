@@ -12,7 +12,7 @@ from provisioner.clouds.gcp.federation import IAM_ENDPOINT, SCOPE
 
 
 class OwnCredentials(credentials.Credentials):
-    """The environment's credentials, or credentials of a service account for which they ask.
+    """The environment's credentials, or credentials of an impersonated service account.
 
     No call is made and no file is read before the first refresh. A refresh without credentials in
     the environment raises a GoogleAuthError, and the next refresh tries again.
