@@ -8,6 +8,7 @@
     agent.token   the token of the machine's own agent
     signing.key   the key of signed URLs
     state.json    the URL of the database with the state, if the state is not in state.db
+    clouds.json   the remote accounts for pools in clouds, if any
     state.db, objects/, checkpoints/, agent/
 
 After a crash, the next server uses the remaining files.
