@@ -191,7 +191,7 @@ def test_api_is_down_if_the_public_address_does_not_answer(
 def test_cloud_pool_needs_remote_accounts_and_a_reachable_store(
     home: HomeFolder, tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestError, match=r"aws is not available .* detcloud up --clouds FILE"):
+    with pytest.raises(RequestError, match=r"aws is not available .* `detcloud up --clouds FILE`"):
         build_embedded_cluster(home, "me", POOLS)
     clouds = write(tmp_path)
     with pytest.raises(RequestError, match="machines of aws cannot reach the checkpoint store"):
