@@ -8,7 +8,7 @@ from pathlib import Path
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
-from local_cluster.clouds import CloudsRefused
+from local_cluster.clouds import CloudsRefused, choose_clouds
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 from local_cluster.state_move import choose_state
@@ -35,7 +35,9 @@ def main() -> int:
             if state is not None:
                 _choose_state(home, state)
             with home.state.claim():
-                serve(home, options.slots, options.port, options.config, options.clouds)
+                if options.clouds is not None:
+                    choose_clouds(home, options.clouds)
+                serve(home, options.slots, options.port, options.config)
     except (HomeInvalid, HomeInUse, CloudsRefused) as error:
         return _print_error(str(error))
     except OSError as error:
@@ -82,8 +84,8 @@ def _print_error(why: str) -> int:
 def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
-    The options are those of `serve`: `home` (the path of the data folder), `slots`, `port`,
-    `config` and `clouds`. The last four are None if not given.
+    The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
+    `config`. `clouds` is the choice of `choose_clouds`. All but `home` are None if not given.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."

@@ -20,9 +20,9 @@ from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.agent_code_keeper import AgentCodeKeeper
 from lambdas.cloud_pools import CloudPoolAdapters
-from lambdas.lazy_client import LazyClient
 from lambdas.other_clouds import HostParts
-from local_cluster.clouds import CLOUD_REMEDY, describe_accounts
+from lambdas.server_accounts import describe_accounts, open_issuer
+from local_cluster.clouds import CLOUD_REMEDY, load_clouds
 from local_cluster.home import HomeFolder
 from local_cluster.instances import InstanceLauncher
 from provisioner.clouds.provider import CloudProvider
@@ -61,13 +61,16 @@ class LocalAdapters(CloudPoolAdapters):
     own_type = "local"
     own_verifier = None
     provider_remedy = CLOUD_REMEDY
-    clouds: ServerClouds | None = None
-    """The remote accounts, set before the first use of any dependent part."""
 
     def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
         self._home = home
         self._url = url
         self._relay = relay
+
+    @cached_property
+    def clouds(self) -> ServerClouds | None:
+        """The stored remote accounts, if any. Raises CloudsRefused for an invalid record."""
+        return load_clouds(self._home)
 
     @property
     def api_hosts(self) -> frozenset[str]:
@@ -119,19 +122,7 @@ class LocalAdapters(CloudPoolAdapters):
         None if the remote accounts name neither a role nor a service account for storage. No
         request is sent yet.
         """
-        clouds = self.clouds
-        if clouds is not None and clouds.aws is not None and clouds.aws.storage_role:
-            from control_plane.aws.storage_credentials import StsCredentialIssuer
-            from detcloud.shared.aws import new_session
-
-            region = clouds.aws.region
-            client = LazyClient(lambda: new_session().create_client("sts", region))
-            return StsCredentialIssuer(client, clouds.aws.storage_role)
-        if clouds is not None and clouds.gcp is not None and clouds.gcp.storage_account:
-            from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
-
-            return DownscopedTokenIssuer(clouds.gcp.storage_account)
-        return None
+        return None if self.clouds is None else open_issuer(self.clouds)
 
     @property
     def relay(self) -> TunnelRelay | None:

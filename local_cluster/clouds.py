@@ -1,17 +1,12 @@
 """The remote accounts of an embedded cluster, which are stored in the record `clouds.json`."""
 
-import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 from control_plane.config.__main__ import read_config
 from control_plane.config.problems import ConfigInvalid
-from control_plane.config.server_clouds import (
-    AwsCloud,
-    GoogleCloud,
-    ServerClouds,
-    check_server_clouds,
-)
+from control_plane.config.server_clouds import ServerClouds, check_server_clouds
 from control_plane.fleet.rows import (
     CLOUDS,
     launched_provider_type,
@@ -22,8 +17,6 @@ from control_plane.fleet.rows import (
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, StateTable
 from local_cluster.home import HomeFolder
-from provisioner.clouds.aws import instance_names as aws
-from provisioner.clouds.gcp import instance_names as gcp
 from provisioner.settings import SettingsInvalid, decode_settings
 
 RECORD: Final = "clouds"
@@ -39,73 +32,41 @@ class CloudsRefused(Exception):
     """The chosen remote accounts are invalid, or replace an account that still has instances."""
 
 
-def choose_clouds(home: HomeFolder, table: StateTable, choice: str | None) -> ServerClouds | None:
-    """Return the remote accounts of a starting cluster, and store a new choice.
+def choose_clouds(home: HomeFolder, choice: str) -> None:
+    """Store the choice of remote accounts of a stopped cluster.
 
-    The server must not launch instances during the call. Return None without remote accounts. With
-    the removal of a cloud, the orphan cleanup of this cloud ends.
+    With the removal of a cloud, the orphan cleanup of this cloud ends.
 
     Args:
-        home: the data folder, whose lock the caller holds.
-        table: the state table.
-        choice: the path of a file with the accounts, or NO_CLOUDS. None to keep the stored
-            accounts.
+        home: the data folder. The caller holds the locks of the folder and of the state.
+        choice: the path of a file with the accounts, or NO_CLOUDS.
 
     Raises:
-        CloudsRefused: the file or the stored record is invalid, or an instance or a launch remains
+        CloudsRefused: the file or the stored record is invalid, or an instance or a launch is left
             in a replaced account.
         TableError: the state table failed.
         OSError: the record cannot be written.
     """
-    former = _load_clouds(home)
-    if choice is None:
-        return former
+    former = load_clouds(home)
     wanted = None if choice == NO_CLOUDS else _read_file(choice)
-    remains = [text for kind in _replaced(former, wanted) for text in _find_remains(table, kind)]
-    if remains:
-        raise CloudsRefused(
-            f"the remote accounts stay as they are, because {'; '.join(remains)}: start without "
-            "--clouds, remove the pools of this cloud with `detcloud cluster apply`, and wait "
-            "until `detcloud resource-pool list` shows none of their instances"
-        )
-    if wanted is None:
-        home.remove_record(RECORD)
-    else:
-        home.write_record(RECORD, wanted.model_dump(mode="json", exclude_none=True))
-    _end_orphan_cleanup(table, set(_kinds(former)) - set(_kinds(wanted)))
-    return wanted
+    with closing(home.state.open()) as table:
+        left = [
+            text for kind in _find_replaced(former, wanted) for text in _find_instances(table, kind)
+        ]
+        if left:
+            raise CloudsRefused(
+                f"the remote accounts stay as they are, because {'; '.join(left)}: start without "
+                "--clouds, remove the pools of this cloud with `detcloud cluster apply`, and wait "
+                "until `detcloud resource-pool list` shows none of their instances"
+            )
+        if wanted is None:
+            home.remove_record(RECORD)
+        else:
+            home.write_record(RECORD, wanted.model_dump(mode="json", exclude_none=True))
+        _end_orphan_cleanup(table, set(_list_kinds(former)) - set(_list_kinds(wanted)))
 
 
-def describe_accounts(clouds: ServerClouds, cluster_id: str) -> str:
-    """Return the JSON from which `lambdas.other_clouds` opens the remote accounts."""
-    described = {}
-    if (account := clouds.aws) is not None:
-        described["aws"] = aws.describe_remote(
-            aws_names(clouds.name, account, cluster_id),
-            account.subnets,
-            account.security_group,
-            has_launcher=account.principal is not None,
-        )
-    if (project := clouds.gcp) is not None:
-        regions = dict.fromkeys((project.region, *project.regions))
-        names = gcp_names(clouds.name, project, cluster_id)
-        described["gcp"] = gcp.describe_remote(
-            names, regions, has_launcher=project.principal is not None
-        )
-    return json.dumps(described)
-
-
-def aws_names(name: str, account: AwsCloud, cluster_id: str) -> aws.InstanceNames:
-    """Return the names of a cluster's resources in an account of AWS."""
-    return aws.InstanceNames(name, account.account, account.region, cluster_id=cluster_id)
-
-
-def gcp_names(name: str, project: GoogleCloud, cluster_id: str) -> gcp.InstanceNames:
-    """Return the names of a cluster's resources in a project of Google Cloud."""
-    return gcp.InstanceNames(name, project.project, "", project.region, cluster_id)
-
-
-def _load_clouds(home: HomeFolder) -> ServerClouds | None:
+def load_clouds(home: HomeFolder) -> ServerClouds | None:
     """Return the stored remote accounts, if any. Raises CloudsRefused for an invalid record."""
     path = home.folder / f"{RECORD}.json"
     try:
@@ -135,12 +96,12 @@ def _check_text(name: str, text: str) -> ServerClouds:
         raise CloudsRefused("\n".join(lines)) from None
 
 
-def _kinds(clouds: ServerClouds | None) -> tuple[str, ...]:
+def _list_kinds(clouds: ServerClouds | None) -> tuple[str, ...]:
     """Return the provider types of the remote accounts."""
     return () if clouds is None else tuple(clouds.clouds)
 
 
-def _replaced(former: ServerClouds | None, wanted: ServerClouds | None) -> Iterator[str]:
+def _find_replaced(former: ServerClouds | None, wanted: ServerClouds | None) -> Iterator[str]:
     """Yield the provider type of each account that `wanted` lacks.
 
     An account at another place, or of a cluster with another name, is another account.
@@ -153,7 +114,7 @@ def _replaced(former: ServerClouds | None, wanted: ServerClouds | None) -> Itera
             yield kind
 
 
-def _find_remains(table: StateTable, kind: str) -> Iterator[str]:
+def _find_instances(table: StateTable, kind: str) -> Iterator[str]:
     """Yield a text for each pool with instances or open launches of a provider type.
 
     Raises TableError.

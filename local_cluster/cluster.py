@@ -22,11 +22,7 @@ PORT_RECORD = "port"
 
 
 def serve(
-    home: HomeFolder,
-    slots: int | None,
-    port: int | None,
-    config: Path | None = None,
-    clouds: str | None = None,
+    home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
 ) -> None:
     """Run an embedded cluster until SIGTERM or SIGINT, then stop the cluster's agents.
 
@@ -38,11 +34,8 @@ def serve(
         slots: the number of CPU slots of the own agent. None for slots of the detected devices.
         port: the port to listen on. None for the former port or the next free port.
         config: the path of a cluster configuration to apply first. None to keep the current pools.
-        clouds: the choice of remote accounts, as `choose_clouds` reads it. None to keep the stored
-            accounts.
 
     Raises:
-        CloudsRefused: the chosen remote accounts are invalid, or cannot be replaced.
         OSError: `port` is not available, or a file cannot be read or written.
         ConfigInvalid: the configuration is invalid.
         RequestError: the configuration cannot be applied.
@@ -56,7 +49,7 @@ def serve(
     url = f"http://{HOST}:{listener.getsockname()[1]}"
     home.checkpoints.mkdir(exist_ok=True)
     relay, text = load_relay(home), None if config is None else read_config(str(config))
-    embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay, clouds)
+    embedded = build_embedded_cluster(home, getpass.getuser(), text, url, relay)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
     tick_thread = _build_tick_thread(embedded)

@@ -29,7 +29,6 @@ from control_plane.usecases.cluster_configuration import apply_configuration, ch
 from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
 from local_cluster.adapters import LocalAdapters
-from local_cluster.clouds import choose_clouds
 from local_cluster.delivery_thread import DeliveryThread
 from local_cluster.home import HomeFolder
 from local_cluster.state_mark import StateMark
@@ -77,7 +76,6 @@ def build_embedded_cluster(
     config: str | None = None,
     url: str = "",
     relay: TunnelRelay | None = None,
-    clouds: str | None = None,
 ) -> EmbeddedCluster:
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
@@ -92,19 +90,16 @@ def build_embedded_cluster(
             create the pool POOL if no pool exists.
         url: the URL of the server, which the agents of instances call.
         relay: the relay of tunnels, or None for a cluster without tunnels.
-        clouds: the choice of remote accounts, as `choose_clouds` reads it. None to keep the stored
-            accounts.
 
     Raises:
-        CloudsRefused: the chosen remote accounts are invalid, or cannot be replaced.
         ConfigInvalid: the configuration is invalid.
+        CloudsRefused: the record of the remote accounts is invalid.
         RequestError: the configuration cannot be applied.
         HomeInvalid: a file with a secret is invalid.
         TableError: the state table cannot be used.
         OSError: a file of `home` cannot be read or written.
     """
     adapters = LocalAdapters(home, url, relay)
-    adapters.clouds = choose_clouds(home, adapters.state_table, clouds)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
     _check_state_is_latest(mark, cluster.engine)

@@ -267,8 +267,8 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
     names = roles.names
     remedy = (
         f"and not {roles.home}: clusters of one name cannot share the account {names.account}. "
-        f"Take another account, or another name for {_named(roles)}; where that cluster is gone, "
-        "`detcloud deploy trust --remove` with its settings removes its remote account"
+        f"Take another account, or another name for {_name_owner(roles)}; where that cluster is "
+        "gone, `detcloud deploy trust --remove` with its settings removes its remote account"
     )
     for role in roles.role_names:
         described = _run("iam", "get-role", "--role-name", role, *asked)
@@ -280,7 +280,7 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
         )
 
 
-def _named(roles: RemoteRoles) -> str:
+def _name_owner(roles: RemoteRoles) -> str:
     """Return the words for the owner of the name in the names of roles."""
     return "the cluster" if roles.launcher.is_server else "the team"
 

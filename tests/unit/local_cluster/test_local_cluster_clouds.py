@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.config.server_clouds import ServerClouds
 from control_plane.errors import RequestError
 from control_plane.fleet.records import (
     FleetRow,
@@ -24,7 +25,7 @@ from control_plane.state.row_ranges import read_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
 from local_cluster.adapters import LOOPBACK, LocalAdapters
-from local_cluster.clouds import NO_CLOUDS, CloudsRefused, choose_clouds
+from local_cluster.clouds import NO_CLOUDS, CloudsRefused, choose_clouds, load_clouds
 from local_cluster.embedded_cluster import build_embedded_cluster
 from local_cluster.home import HomeFolder
 from provisioner.clouds.provider import ConfigurationError
@@ -48,10 +49,17 @@ def home(tmp_path: Path) -> HomeFolder:
 
 
 @pytest.fixture
-def table() -> Iterator[SqliteTable]:
-    made = SqliteTable(Path(":memory:"))
+def table(home: HomeFolder) -> Iterator[SqliteTable]:
+    """The state table of `home`."""
+    made = SqliteTable(home.folder / "state.db")
     yield made
     made.close()
+
+
+def choose(home: HomeFolder, choice: str) -> ServerClouds | None:
+    """Make a choice, and return the stored remote accounts."""
+    choose_clouds(home, choice)
+    return load_clouds(home)
 
 
 def write(folder: Path, **fields: Any) -> str:
@@ -82,14 +90,14 @@ INTENT = IntentRow("launch-1", "c", "spot", OFFERING, 1, "t", 1)
 
 
 def test_choice_is_stored_and_removed(home: HomeFolder, table: SqliteTable, tmp_path: Path) -> None:
-    assert choose_clouds(home, table, None) is None
-    chosen = choose_clouds(home, table, write(tmp_path))
+    assert load_clouds(home) is None
+    chosen = choose(home, write(tmp_path))
     assert chosen is not None
-    assert choose_clouds(home, table, None) == chosen
+    assert load_clouds(home) == chosen
     assert (home.folder / "clouds.json").stat().st_mode & 0o077 == 0
     add_fleet(table)
-    assert choose_clouds(home, table, NO_CLOUDS) is None
-    assert choose_clouds(home, table, None) is None
+    assert choose(home, NO_CLOUDS) is None
+    assert load_clouds(home) is None
     # No cleanup fails each minute without credentials.
     assert list(read_rows(table, CLOUDS)) == []
 
@@ -98,9 +106,9 @@ def test_choice_is_stored_and_removed(home: HomeFolder, table: SqliteTable, tmp_
 def test_account_with_instances_or_launches_stays(
     home: HomeFolder, table: SqliteTable, tmp_path: Path, row: InstanceRow | IntentRow
 ) -> None:
-    former = choose_clouds(home, table, write(tmp_path))
+    former = choose(home, write(tmp_path))
     add_fleet(table, row)
-    others = [
+    others: list[str | dict[str, Any]] = [
         NO_CLOUDS,
         {"aws": {**AWS, "account": "222222222222"}},
         {"aws": {**AWS, "region": "us-west-2"}},
@@ -110,9 +118,9 @@ def test_account_with_instances_or_launches_stays(
     for other in others:
         choice = other if isinstance(other, str) else write(tmp_path, **other)
         with pytest.raises(CloudsRefused, match=f"pool spot has .*{row.id} on aws: start without"):
-            choose_clouds(home, table, choice)
-        assert choose_clouds(home, table, None) == former
-    assert choose_clouds(home, table, write(tmp_path, gcp=GCP)) is not None
+            choose(home, choice)
+        assert load_clouds(home) == former
+    assert choose(home, write(tmp_path, gcp=GCP)) is not None
     assert len(list(read_rows(table, CLOUDS))) == 1
 
 
@@ -120,23 +128,23 @@ def test_invalid_file_and_damaged_record_are_refused(
     home: HomeFolder, table: SqliteTable, tmp_path: Path
 ) -> None:
     with pytest.raises(CloudsRefused, match=r"clouds.yaml:1: url: must be an address https"):
-        choose_clouds(home, table, write(tmp_path, url="http://lab"))
+        choose(home, write(tmp_path, url="http://lab"))
     with pytest.raises(CloudsRefused, match=r"missing.yaml: cannot be read"):
-        choose_clouds(home, table, str(tmp_path / "missing.yaml"))
+        choose(home, str(tmp_path / "missing.yaml"))
     (home.folder / "clouds.json").write_text("{}")
     with pytest.raises(CloudsRefused, match=r"clouds.json.*is required"):
-        choose_clouds(home, table, None)
+        load_clouds(home)
 
 
 def adapters(home: HomeFolder, tmp_path: Path, **fields: Any) -> LocalAdapters:
-    made = LocalAdapters(home, "http://127.0.0.1:8470")
-    made.clouds = choose_clouds(home, made.state_table, write(tmp_path, **fields))
-    return made
+    choose_clouds(home, write(tmp_path, **fields))
+    return LocalAdapters(home, "http://127.0.0.1:8470")
 
 
 def test_types_and_hosts_follow_the_remote_accounts(home: HomeFolder, tmp_path: Path) -> None:
     alone = LocalAdapters(home)
-    assert (alone.provider_types, alone.distant_types) == ({"local"}, frozenset())
+    assert alone.provider_types == {"local"}
+    assert not alone.distant_types
     assert (alone.api_hosts, alone.cluster_url) == (LOOPBACK, "")
     assert alone.credential_issuer is None
     assert list(alone.instance_notices()) == []
@@ -193,10 +201,10 @@ def test_cloud_pool_needs_remote_accounts_and_a_reachable_store(
 ) -> None:
     with pytest.raises(RequestError, match=r"aws is not available .* `detcloud up --clouds FILE`"):
         build_embedded_cluster(home, "me", POOLS)
-    clouds = write(tmp_path)
+    choose_clouds(home, write(tmp_path))
     with pytest.raises(RequestError, match="machines of aws cannot reach the checkpoint store"):
-        build_embedded_cluster(home, "me", POOLS, clouds=clouds)
-    made = build_embedded_cluster(home, "me", f"{POOLS}{STORAGE}", clouds=clouds)
+        build_embedded_cluster(home, "me", POOLS)
+    made = build_embedded_cluster(home, "me", f"{POOLS}{STORAGE}")
     try:
         assert made.own_pool == "lab"
         assert made.adapters.provider_types == {"local", "aws"}
@@ -208,11 +216,15 @@ def test_clouds_are_imported_only_for_a_pool(tmp_path: Path) -> None:
     check = f"""
 import sys
 from pathlib import Path
+from local_cluster.clouds import choose_clouds
 from local_cluster.embedded_cluster import build_embedded_cluster
 from local_cluster.home import HomeFolder
-made = build_embedded_cluster(HomeFolder(Path({str(tmp_path)!r})), "me", clouds={write(tmp_path)!r})
+home = HomeFolder(Path({str(tmp_path)!r}))
+choose_clouds(home, {write(tmp_path)!r})
+made = build_embedded_cluster(home, "me")
+assert made.adapters.provider_types == {{"local", "aws"}}
 made.table.close()
-ours = ("botocore", "boto3", "google.auth", "lambdas.aws", "lambdas.gcp")
+ours = ("botocore", "boto3", "google.auth")
 found = [name for name in sys.modules if name.startswith(ours)]
 assert not found, found
 """
