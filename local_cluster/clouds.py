@@ -1,6 +1,6 @@
 """The remote accounts of an embedded cluster, which are stored in the record `clouds.json`."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -16,6 +16,7 @@ from control_plane.fleet.rows import (
 )
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, StateTable
+from lambdas.clouds import CLOUDS as REMOTE_CLOUDS
 from local_cluster.home import HomeFolder
 from provisioner.settings import SettingsInvalid, decode_settings
 
@@ -63,7 +64,7 @@ def choose_clouds(home: HomeFolder, choice: str) -> None:
             home.remove_record(RECORD)
         else:
             home.write_record(RECORD, wanted.model_dump(mode="json", exclude_none=True))
-        _end_orphan_cleanup(table, set(_list_kinds(former)) - set(_list_kinds(wanted)))
+        _end_orphan_cleanup(table, () if wanted is None else wanted.clouds)
 
 
 def load_clouds(home: HomeFolder) -> ServerClouds | None:
@@ -96,11 +97,6 @@ def _check_text(name: str, text: str) -> ServerClouds:
         raise CloudsRefused("\n".join(lines)) from None
 
 
-def _list_kinds(clouds: ServerClouds | None) -> tuple[str, ...]:
-    """Return the provider types of the remote accounts."""
-    return () if clouds is None else tuple(clouds.clouds)
-
-
 def _find_replaced(former: ServerClouds | None, wanted: ServerClouds | None) -> Iterator[str]:
     """Yield the provider type of each account that `wanted` lacks.
 
@@ -128,15 +124,15 @@ def _find_instances(table: StateTable, kind: str) -> Iterator[str]:
             yield f"pool {fleet.pool} has {', '.join(names)} on {kind}"
 
 
-def _end_orphan_cleanup(table: StateTable, kinds: set[str]) -> None:
-    """Delete the locations of instances of the given provider types. Raises TableError.
+def _end_orphan_cleanup(table: StateTable, kept: Collection[str]) -> None:
+    """Delete the locations of instances in all clouds except the provider types `kept`.
 
-    Without credentials, the cleanup would fail at these locations each minute.
+    Without credentials, the cleanup would fail at these locations each minute. Raises TableError.
     """
     for row in list(read_rows(table, CLOUDS)):
         try:
-            settings = decode_settings(row.body.decode())
+            kind = decode_settings(row.body.decode()).kind
         except (SettingsInvalid, ValueError):
             continue
-        if settings.kind in kinds:
+        if kind in REMOTE_CLOUDS and kind not in kept:
             table.commit((Delete(row.key, row.revision),))

@@ -32,6 +32,7 @@ from tests.end_to_end.overflow import (  # noqa: E402
     pools_with_cloud,
     remove_clouds,
 )
+from tests.end_to_end.two_clouds import logs_told  # noqa: E402
 from tests.patience import wait_until  # noqa: E402
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -76,8 +77,9 @@ def test_job_overflows_from_own_machine_to_aws_and_leaves_nothing(
         run_trust_script(tmp_path / "script", aws.client, script)
         owner.run("down")
         owner.run("up", "--slots", 1, "--port", port, "--clouds", clouds, "--config", pools)
-        check_overflow(owner, tmp_path, lambda: len(account.region.machines))
-        [machine] = account.region.machines.values()
+        with logs_told(account.machines):
+            check_overflow(owner, tmp_path, lambda: len(account.region.machines))
+        machine = next(iter(account.region.machines.values()))
         assert machine.tags["detcloud-cluster"] == owner.json("master", "info")["cluster_id"]
         assert machine.tags["detcloud-pool"] == CLOUD_POOL
         assert set(account.roles.values()) == {LAUNCHER}

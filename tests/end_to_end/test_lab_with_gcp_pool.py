@@ -23,6 +23,7 @@ from tests.emulators.server import free_port  # noqa: E402
 from tests.end_to_end.laptop import Laptop  # noqa: E402
 from tests.end_to_end.overflow import check_overflow, pools_with_cloud, remove_clouds  # noqa: E402
 from tests.end_to_end.test_s3 import storage  # noqa: E402
+from tests.end_to_end.two_clouds import logs_told  # noqa: E402
 from tests.patience import wait_until  # noqa: E402
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -52,8 +53,9 @@ def test_job_overflows_from_own_machine_to_google_cloud_and_leaves_nothing(
         try:
             words = ("--slots", 1, "--port", port, "--clouds", clouds, "--config", pools)
             owner.run("up", *words)
-            check_overflow(owner, tmp_path, lambda: len(project.machines))
-            [machine] = project.machines.values()
+            with logs_told(account.machines):
+                check_overflow(owner, tmp_path, lambda: len(project.machines))
+            machine = next(iter(project.machines.values()))
             assert machine.name.startswith(f"detcloud-{NAME}--vm-")
             [service_account] = machine.properties["serviceAccounts"]
             assert service_account["email"] == f"dc-{NAME}-vm@{PROJECT}.iam.gserviceaccount.com"

@@ -149,7 +149,7 @@ def test_job_overflows_from_own_machine_to_spot_instances(
         long = create(person, LONGEST, tmp_path / "long", DESK, batch_seconds=1.0)
         wait_until(lambda: is_running(person, long), 60, "the run of the first job")
         pools = f"[{DESK}, {POOL}]"
-        patience = ("resources.pool_patience=3s",)
+        patience = ("resources.pool_patience=15s",)
         short = create(person, SHORT, tmp_path, pools, settings=patience)
         described = wait_for(deployment, person, short)
         assert described["best_metric"] > 0.8
