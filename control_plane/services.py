@@ -65,6 +65,8 @@ class Services:
     """The registry of waiting long polls. None on a host where waiting is expensive."""
     providers: frozenset[str] = frozenset()
     """The types of providers that can launch instances: values of a pool's `provider.type`."""
+    distant_providers: frozenset[str] = frozenset()
+    """The types of providers for instances without access to the store `checkpoints`."""
     provider_remedy: str = ""
     """The advice for a pool whose provider type is not in `providers`."""
     suggests: bool = False

@@ -1,14 +1,15 @@
 """The interface of a remote account: an account in another cloud than the cluster's.
 
-Pools with instances in another cloud need a remote account. The stack's setting `otherClouds`
-describes the account, and an administrator of the other cloud creates the account with the printed
-commands. Each cloud implements the interface in its own module, which `infra/clouds.py` names.
+Pools with instances in another cloud need a remote account. The stack's setting `otherClouds`, or
+the file `--clouds` of a cluster on own machines, describes the account. An administrator of the
+other cloud creates the account with the printed commands. Each cloud implements the interface in
+its own module, which `infra/clouds.py` names.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -29,6 +30,9 @@ class RemoteSettings(BaseModel):
     )
 
 
+SERVER: Final = "local"
+"""The cloud of a Launcher that is a server on own machines."""
+
 Described = TypeVar("Described", bound=RemoteSettings)
 
 
@@ -45,16 +49,52 @@ def parse_remote_settings(model: type[Described], value: object, expected: str) 
 
 @dataclass(frozen=True)
 class Launcher:
-    """The cluster's function that launches instances in other clouds."""
+    """The part of a cluster that launches instances in other clouds: a function, or a server."""
 
     cloud: str
-    """The cloud in which the function runs."""
+    """The cloud in which the function runs, or SERVER."""
     account: str
-    """The account or project in which the function runs."""
+    """The account or project in which the function runs, or the id of a cluster on own machines."""
     team: str
     """The team of the cluster."""
     role: str
-    """The function's identity: the name of a role on AWS, the service account's email on Google."""
+    """The function's identity: the name of a role on AWS, the service account's email on Google.
+
+    For a server on own machines, the principal that the other cloud trusts: the ARN of an IAM user
+    or role, or `serviceAccount:EMAIL` or `user:EMAIL` on Google. "" if the server launches with its
+    own permissions, so that no role for launches is needed.
+    """
+    cluster_id: str = ""
+    """The id of a cluster on own machines. "" for a cluster with functions."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server on own machines launches the instances, and not a function."""
+        return self.cloud == SERVER
+
+    @property
+    def place(self) -> str:
+        """The place of the cluster for comments of scripts, for example `in gcp`."""
+        return "on own machines" if self.is_server else f"in {self.cloud}"
+
+    @property
+    def trust_command(self) -> str:
+        """The command that prints the script for the remote account."""
+        if self.is_server:
+            return f"detcloud deploy trust {SERVER} --clouds FILE"
+        return f"detcloud deploy trust {self.cloud} --team {self.team}"
+
+    @property
+    def remedy_for_instances(self) -> str:
+        """The advice if instances remain in a remote account that is to be removed."""
+        steps = (
+            "take its pools there out of the cluster's configuration, {apply}, and wait until "
+            "`detcloud resource-pool list` shows none of their instances"
+        )
+        if self.is_server:
+            return steps.format(apply="run `detcloud cluster apply`")
+        destroy = f"`detcloud deploy destroy {self.cloud} --team {self.team}` ends them"
+        return f"{destroy}; without it, {steps.format(apply='deploy')}"
 
 
 class RemoteAccount(Protocol):

@@ -69,6 +69,14 @@ class Adapters(ABC):
         return frozenset()
 
     @property
+    def distant_types(self) -> frozenset[str]:
+        """The provider types for instances without access to `checkpoint_storage`.
+
+        Empty by default. `checkpoint_storage` may be a folder of the server's machine.
+        """
+        return frozenset()
+
+    @property
     @abstractmethod
     def cluster_id(self) -> str:
         """The id of the cluster. Instances of the cluster carry the id as a tag."""

@@ -263,6 +263,7 @@ class Cluster:
             checkpoints=adapters.checkpoint_storage,
             long_polls=adapters.long_polls,
             providers=adapters.provider_types,
+            distant_providers=adapters.distant_types,
             provider_remedy=adapters.provider_remedy,
             suggests=adapters.has_suggest_function,
             exports_spans=adapters.has_collector,

@@ -1,6 +1,6 @@
-"""Pools in other clouds than the cloud that the cluster's functions run in.
+"""Pools in other clouds than the place of the cluster: a cloud with functions, or own machines.
 
-A cluster can use another cloud if the stack's settings contain a remote account in that cloud: the
+A cluster can use another cloud if its settings contain a remote account in that cloud: the
 resources that were created there for the cluster. The module `other_pools` in the cloud's folder
 opens the remote account. The module is imported when a pool of this type is first used.
 """
@@ -50,6 +50,10 @@ class HostParts:
     identity_token: Callable[[str], str] = _refuse_tokens
     """Returns a token that proves the identity of this function to an audience. Raises OSError, and
     always does so on a host without such tokens.
+    """
+    has_own_credentials: bool = False
+    """Whether the environment has credentials for other clouds, as on a user's own machine.
+    Functions have no such credentials, and use the federation of identities instead.
     """
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
+from local_cluster.clouds import CloudsRefused, choose_clouds
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 from local_cluster.state_move import choose_state
@@ -39,8 +40,10 @@ def main() -> int:
                 home.state.claim(is_shared=True),
                 home.state.claim_folder(home.load_or_create_id()),
             ):
+                if options.clouds is not None:
+                    choose_clouds(home, options.clouds)
                 serve(home, options.slots, options.port, options.config)
-    except (HomeInvalid, HomeInUse) as error:
+    except (HomeInvalid, HomeInUse, CloudsRefused) as error:
         return _print_error(str(error))
     except OSError as error:
         is_failed_write = error.errno is not None and error.filename is None
@@ -87,8 +90,8 @@ def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
     The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
-    `config`. Another option is `files`, the folder of objects and checkpoints. All but `home` are
-    None if not given.
+    `config`. Others are `files`, the folder of objects and checkpoints, and `clouds`, the choice of
+    `choose_clouds`. All but `home` are None if not given.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
@@ -98,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="where to listen; by default where it was")
     parser.add_argument("--files", type=Path, help="the folder of objects and checkpoints")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
+    parser.add_argument("--clouds", help="a file with remote accounts, or none")
     return parser.parse_args()
 
 

@@ -1,25 +1,37 @@
 """The adapters of an embedded cluster, which runs on a single machine.
 
-All data is in a folder, and instances are processes.
+All data is in a folder. Instances are processes of the machine, or machines in remote accounts.
 """
 
 import uuid
+from collections.abc import Iterable
 from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from control_plane.access.tunnel_relay import RelaySource, TunnelRelay
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.config.server_clouds import ServerClouds
 from control_plane.local.state_places import OpenTable
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
-from lambdas.adapters import Adapters
+from lambdas.agent_code_keeper import AgentCodeKeeper
+from lambdas.cloud_pools import CloudPoolAdapters
+from lambdas.other_clouds import HostParts
+from lambdas.server_accounts import describe_accounts, open_issuer
+from local_cluster.clouds import CLOUD_REMEDY, load_clouds
 from local_cluster.home import HomeFolder
 from local_cluster.instances import InstanceLauncher
 from local_cluster.tunnel_relay import GroupRelay
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
+
+if TYPE_CHECKING:
+    from control_plane.agents.storage_credentials import CredentialIssuer
+    from control_plane.fleet.notices import InstanceNotice
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -35,8 +47,10 @@ def read_cluster_id(table: StateTable) -> str | None:
     return None if row is None else row.body.decode()
 
 
-class LocalAdapters(Adapters):
+class LocalAdapters(CloudPoolAdapters):
     """The adapters of an embedded cluster: files in a folder, and processes as instances.
+
+    With remote accounts, pools can also have machines in clouds.
 
     Args:
         home: the folder with the cluster's data.
@@ -45,13 +59,71 @@ class LocalAdapters(Adapters):
         relay: the relay of tunnels in this process, or None.
     """
 
-    api_hosts = LOOPBACK
-    provider_types = frozenset({"local"})
+    own_type = "local"
+    own_verifier = None
+    provider_remedy = CLOUD_REMEDY
 
     def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
         self._home = home
         self._url = url
         self._relay = relay
+
+    @cached_property
+    def clouds(self) -> ServerClouds | None:
+        """The stored remote accounts, if any. Raises CloudsRefused for an invalid record."""
+        return load_clouds(self._home)
+
+    @property
+    def api_hosts(self) -> frozenset[str]:
+        """The names of this machine, and the host of the public address, if any."""
+        host = urlsplit(self.cluster_url).hostname
+        return LOOPBACK | ({host} if host else set())
+
+    @property
+    def cluster_url(self) -> str:
+        """The public address, which machines in clouds call. "" without remote accounts."""
+        return "" if self.clouds is None else self.clouds.url
+
+    @cached_property
+    def remote_accounts(self) -> str:
+        """The remote accounts as JSON. "" for none. Raises TableError."""
+        return "" if self.clouds is None else describe_accounts(self.clouds, self.cluster_id)
+
+    @property
+    def distant_types(self) -> frozenset[str]:
+        """The clouds of the remote accounts. Machines there reach no folder of this machine."""
+        return frozenset() if self.clouds is None else frozenset(self.clouds.clouds)
+
+    @cached_property
+    def host_parts(self) -> HostParts:
+        """The id, URL, clock and calls of this host that the providers of instances use.
+
+        The credentials for the clouds are those of the server's environment.
+        """
+        keeper = AgentCodeKeeper(lambda: self.object_store)
+        return HostParts(
+            self.cluster_id, self.cluster_url, self.clock, keeper.keep, has_own_credentials=True
+        )
+
+    def instance_notices(self) -> "Iterable[InstanceNotice]":
+        """Return the notices that agents in clouds reported. Empty without remote accounts.
+
+        Raises TableError, possibly during the iteration.
+        """
+        return () if self.clouds is None else super().instance_notices()
+
+    def is_api_down(self) -> bool:
+        """Return whether the API fails at the public address. False without remote accounts."""
+        return self.clouds is not None and super().is_api_down()
+
+    @cached_property
+    def credential_issuer(self) -> "CredentialIssuer | None":
+        """The issuer of credentials for trials' checkpoints, from the environment's credentials.
+
+        None if the remote accounts name neither a role nor a service account for storage. No
+        request is sent yet.
+        """
+        return None if self.clouds is None else open_issuer(self.clouds)
 
     @property
     def relay(self) -> RelaySource | None:
@@ -105,12 +177,8 @@ class LocalAdapters(Adapters):
         """The default checkpoint store: the folder `checkpoints`."""
         return Directory(type="directory", container_path=str(self._home.checkpoints))
 
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider that runs a pool's instances as processes of this machine.
-
-        Raises ConfigurationError if the pool's provider type is not `local`.
-        """
-        self._check_provider_type(settings)
+    def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider that runs a pool's instances as processes of this machine."""
         return self.launcher.provider(settings.section)
 
     @cached_property

@@ -96,6 +96,7 @@ def build_embedded_cluster(
 
     Raises:
         ConfigInvalid: the configuration is invalid.
+        CloudsRefused: the record of the remote accounts is invalid.
         RequestError: the configuration cannot be applied.
         HomeInvalid: a file with a secret is invalid.
         TableError: the state table cannot be used.

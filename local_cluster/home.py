@@ -11,6 +11,7 @@
     files.json    the folder with objects/, checkpoints/ and files-id, if it is another folder
     files-id      the id of the folder with objects/ and checkpoints/, if servers share it
     id.json       the id of the data folder
+    clouds.json   the remote accounts for pools in clouds, if any
     state.db, objects/, checkpoints/, agent/
 
 After a crash, the next server uses the remaining files.

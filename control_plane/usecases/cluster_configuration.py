@@ -98,7 +98,7 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
     names = pools.pool_names(services)
     difference = configuration_difference(cluster_config(services), after, names)
     places = {f"resource_pools[{n}].": pool for n, pool in enumerate(after.resource_pools)}
-    check_providers(services, places)
+    check_providers(services, places, after)
     check_quiet_hours(places, services.now_ms())
     uses = {name: pools.pool_use(services, name) for name in difference.names("remove")}
     problems = [f"pool {name} has {use}" for name, use in uses.items() if use]
@@ -140,29 +140,43 @@ def check_removable(services: Services, name: str) -> None:
         raise RequestError(Code.CONFLICT, text)
 
 
-def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePool]) -> None:
+def check_providers(
+    services: Services, pools_by_place: Mapping[str, ResourcePool], config: ClusterConfig
+) -> None:
     """Check that the cluster supports the providers of the pools. Pools without a provider pass.
 
     Args:
         services: the services with the supported providers.
         pools_by_place: the pools by the prefix of their paths in error messages.
+        config: the cluster configuration with the checkpoint store.
 
     Raises:
-        RequestError: invalid, with a detail for each unsupported provider.
+        RequestError: invalid, with a detail for each unsupported provider, and for each provider
+            whose instances cannot reach the cluster's checkpoint store.
     """
-    known = ", ".join(sorted(services.providers)) or "none"
-    remedy = f"; {services.provider_remedy}" if services.provider_remedy else ""
     details = [
-        Detail(
-            f"{place}provider.type",
-            f"{pool.provider.type} is not available on this cluster; available: {known}{remedy}",
-        )
+        Detail(f"{place}provider.type", problem)
         for place, pool in pools_by_place.items()
-        if pool.provider is not None and pool.provider.type not in services.providers
+        if pool.provider is not None
+        and (problem := _provider_problem(services, pool.provider.type, config))
     ]
     if details:
         texts = "; ".join(f"{detail.path}: {detail.message}" for detail in details)
         raise RequestError(Code.INVALID, texts, details)
+
+
+def _provider_problem(services: Services, provider: str, config: ClusterConfig) -> str:
+    """Return why pools of the cluster cannot have a provider type, or ""."""
+    if provider not in services.providers:
+        known = ", ".join(sorted(services.providers)) or "none"
+        remedy = f"; {services.provider_remedy}" if services.provider_remedy else ""
+        return f"{provider} is not available on this cluster; available: {known}{remedy}"
+    if provider in services.distant_providers and config.checkpoint_storage is None:
+        return (
+            f"machines of {provider} cannot reach the checkpoint store, which is a folder of the "
+            "server; set checkpoint_storage of the cluster configuration to a bucket"
+        )
+    return ""
 
 
 def apply_configuration(

@@ -75,7 +75,7 @@ def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
     The SDK's errors are raised.
     """
     filters = [
-        {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]},
+        {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.tag]},
         {"Name": "instance-state-name", "Values": list(LIVE)},
     ]
     pages = clients("ec2").get_paginator("describe_instances").paginate(Filters=filters)
@@ -97,7 +97,7 @@ def delete_templates(names: Names, clients: Clients) -> int:
 
 def list_templates(names: Names, clients: Clients) -> list[str]:
     """Return the ids of the cluster's launch templates; [] without any. Raise the SDK's errors."""
-    filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]}]
+    filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.tag]}]
     pages = clients("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
     return [
         launch_template["LaunchTemplateId"]

@@ -30,8 +30,8 @@ def instance_management(
     - Pass the instances' role to EC2, and let AWS create its service-linked roles for spot
       instances and fleets.
     """
-    requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
-    owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.cluster}}
+    requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.tag}}
+    owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.tag}}
     launch = LAUNCH_ACTIONS
     created = _arns(names, "fleet/*", "instance/*", "volume/*")
     templates = _arns(names, "launch-template/*")

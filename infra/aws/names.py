@@ -5,6 +5,8 @@ All names contain the cluster's name, so that the stacks of two teams in one acc
 
 from dataclasses import dataclass
 
+from provisioner.clouds.aws.instance_names import InstanceNames
+
 FUNCTIONS = ("api", "advance", "tick", "wake", "spot_notice", "checkpoint_gc", "suggest")
 # Functions that run the code of another function, and therefore with its role.
 ROLE_OF = {"wake": "tick"}
@@ -17,23 +19,8 @@ LIVE = "live"
 
 
 @dataclass(frozen=True)
-class Names:
+class Names(InstanceNames):
     """Names and ARNs of a team's resources, known before the resources exist."""
-
-    team: str
-    """The team's name, from which all names are derived."""
-    account: str
-    """The account's id of 12 digits."""
-    region: str
-    iam_path: str = "/"
-    """The path of roles and of the instance profile."""
-    iam_prefix: str = ""
-    """The start of the names of roles and of the instance profile."""
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id, which is also the value of the tag on all the cluster's resources."""
-        return f"detcloud-{self.team}"
 
     @property
     def objects(self) -> str:
@@ -56,13 +43,6 @@ class Names:
     def copy(self, bucket: str) -> str:
         """Return the name of the copy of a bucket, `objects` or `checkpoints`."""
         return f"{self.cluster}-{bucket}-{self.account}-copy"
-
-    def part(self, name: str) -> str:
-        """Return the name of a function, queue or other part: cluster, hyphen, name.
-
-        Underscores of `name` become hyphens.
-        """
-        return f"{self.cluster}-{name.replace('_', '-')}"
 
     @property
     def relay_log_group(self) -> str:
@@ -139,23 +119,6 @@ class Names:
     def any_log_group_arn(self, group: str) -> str:
         """Return the ARN of the log group `group` in the stack's account and region."""
         return self._regional_arn("logs", f"log-group:{group}")
-
-    def role(self, name: str) -> str:
-        """Return the name of a role or instance profile: IAM prefix, cluster, hyphen, name.
-
-        Underscores of `name` become hyphens.
-        """
-        return f"{self.iam_prefix}{self.part(name)}"
-
-    def role_arn(self, name: str) -> str:
-        """Return the ARN of the role `name`, with the IAM path."""
-        return f"arn:aws:iam::{self.account}:role{self.iam_path}{self.role(name)}"
-
-    @property
-    def instance_profile_arn(self) -> str:
-        """The ARN of the profile of instances, which contains the role `instance`."""
-        name = f"{self.iam_path}{self.role('instance')}"
-        return f"arn:aws:iam::{self.account}:instance-profile{name}"
 
     def ec2_arn(self, resource: str) -> str:
         """Return the ARN of an EC2 resource of this account; `resource` is like `subnet/*`."""

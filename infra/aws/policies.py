@@ -135,6 +135,15 @@ def google_trust(subject: str, audience: str) -> Document:
     return make_document(make_statement("Trust", action, condition=condition, Principal=who))
 
 
+def principal_trust(principal: str) -> Document:
+    """Return the trust policy that lets an IAM user or role assume a role.
+
+    `principal` is the ARN of the user or role.
+    """
+    statement = make_statement("Trust", ["sts:AssumeRole"], Principal={"AWS": principal})
+    return make_document(statement)
+
+
 def spot_notice(names: Names) -> Document:
     """Return the permissions of `spot_notice`: write notices, read fleets and instances.
 

@@ -9,6 +9,13 @@ import botocore.exceptions as sdk
 from pydantic import AfterValidator, Field, StringConstraints
 
 from control_plane.config.pools import ClusterConfig
+from control_plane.config.server_clouds import (
+    AWS_ACCOUNT,
+    SECURITY_GROUP,
+    SUBNET,
+    SUBNETS_MAX,
+    ZONE,
+)
 from infra.aws.account_facts import Clients
 from infra.aws.account_reader import aws_clients
 from infra.aws.instance_ends import end_own_parts, list_instances
@@ -27,8 +34,8 @@ from infra.aws.trust_script import RemoteRoles, render_removal, render_script
 from infra.findings import Finding, Level
 from infra.remote_accounts import Launcher, RemoteSettings, parse_remote_settings
 from infra.stack_program import DrainFailed, DrainReport, Progress
+from provisioner.clouds.aws.instance_names import describe_remote
 
-SUBNETS_MAX: Final = 6
 EXPECTED: Final = (
     '{"account": "12 DIGITS", "region": REGION, "subnets": {ZONE: "subnet-..."}, "securityGroup": '
     f'"sg-..."}} of an account of AWS, with at most {SUBNETS_MAX} subnets of one network'
@@ -38,19 +45,19 @@ EXPECTED: Final = (
 class AwsRemoteSettings(RemoteSettings):
     """The value of `otherClouds.aws`, which describes a remote account on AWS."""
 
-    account: Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
+    account: Annotated[str, StringConstraints(pattern=AWS_ACCOUNT)]
     """The account's id of 12 digits."""
     region: Annotated[str, AfterValidator(parse_region)]
     """The region of the instances."""
     subnets: Annotated[
         dict[
-            Annotated[str, StringConstraints(pattern=r"^[a-z]{2}-[a-z]+-[0-9][a-z]$")],
-            Annotated[str, StringConstraints(pattern="^subnet-[0-9a-f]+$")],
+            Annotated[str, StringConstraints(pattern=ZONE)],
+            Annotated[str, StringConstraints(pattern=SUBNET)],
         ],
         Field(min_length=1, max_length=SUBNETS_MAX),
     ]
     """The id of a subnet for each zone."""
-    security_group: Annotated[str, StringConstraints(pattern="^sg-[0-9a-f]+$")]
+    security_group: Annotated[str, StringConstraints(pattern=SECURITY_GROUP)]
     """The id of the instances' security group."""
 
 
@@ -65,7 +72,9 @@ class AwsRemoteAccount:
         self, settings: AwsRemoteSettings, launcher: Launcher, clients: Clients | None = None
     ) -> None:
         self._network = Network(settings.subnets, settings.security_group, "detcloud:otherClouds")
-        self._names = Names(launcher.team, settings.account, settings.region)
+        self._names = Names(
+            launcher.team, settings.account, settings.region, cluster_id=launcher.cluster_id
+        )
         self._launcher = launcher
         self._given_clients = clients
 
@@ -80,17 +89,10 @@ class AwsRemoteAccount:
         The keys are `region`, `launcher` and `instance` (ARNs of roles) and `network` (`subnets` by
         zone, `security_group`, `instance_profile`). AWS is not called.
         """
-        names = self._names
-        return {
-            "region": names.region,
-            "launcher": names.role_arn("launcher"),
-            "instance": names.role_arn("instance"),
-            "network": {
-                "subnets": dict(self._network.subnets),
-                "security_group": self._network.security_group,
-                "instance_profile": names.instance_profile_arn,
-            },
-        }
+        network = self._network
+        return describe_remote(
+            self._names, network.subnets, network.security_group, has_launcher=True
+        )
 
     @property
     def place(self) -> str:

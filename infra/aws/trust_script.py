@@ -1,9 +1,10 @@
-"""Shell scripts that create and remove a remote account on AWS of a cluster in another cloud.
+"""Shell scripts that create and remove a remote account on AWS.
 
-The first script creates a role for the launcher, which trusts one Google service account, and a
-role for instances. An administrator of the account's roles runs the script once, and again after a
-release with new permissions: existing roles get the new policies, unless they belong to another
-cluster. The second script removes the roles.
+The cluster runs in another cloud or on own machines. The first script creates a role for the
+launcher and a role for instances. The launcher's role trusts one Google service account, or the
+named IAM user or role of a server. An administrator of the account's roles runs the script once,
+and again after a release with new permissions: existing roles get the new policies, unless they
+belong to another cluster. The second script removes the roles.
 """
 
 import json
@@ -56,8 +57,18 @@ class RemoteRoles:
         return self.names.role("launcher"), self.names.role("instance")
 
     @property
+    def has_launcher(self) -> bool:
+        """Whether the launcher's role is needed: not for a server without a named principal."""
+        return bool(self.launcher.role)
+
+    @property
     def trust(self) -> Document:
-        """The trust policy of the launcher's role, with the placeholder SUBJECT."""
+        """The trust policy of the launcher's role.
+
+        For a function on Google Cloud, the policy has the placeholder SUBJECT.
+        """
+        if self.launcher.is_server:
+            return policies.principal_trust(self.launcher.role)
         return policies.google_trust(SUBJECT, federation_audience(self.names.cluster))
 
     @property
@@ -79,32 +90,27 @@ class RemoteRoles:
 def render_script(roles: RemoteRoles) -> str:
     """Return the bash script that creates or updates the roles and the instance profile.
 
-    The script takes the service account's number as its argument. It stops with an error if the
-    credentials or the roles belong to another account or cluster.
+    For a function on Google Cloud, the script takes the service account's number as its argument.
+    For a server without a named principal, the launcher's role is left out. The script stops with
+    an error if the credentials or the roles belong to another account or cluster.
     """
-    names, email = roles.names, roles.launcher.role
+    names = roles.names
     launcher, instance = roles.role_names
-    ask = f"gcloud iam service-accounts describe {email} --format='value(uniqueId)'"
+    first = _server_lines(roles) if roles.launcher.is_server else _subject_lines(roles)
+    replaced = [] if roles.launcher.is_server else [f'trust="${{trust//{SUBJECT}/$subject}}"']
+    launching = [
+        f"trust={shlex.quote(_text(roles.trust))}",
+        *replaced,
+        *_role_lines(roles, launcher, '"$trust"'),
+        _policy_line(names, "launcher", roles.policy),
+    ]
     return "\n".join(
         [
-            "#!/bin/bash",
-            f"# `bash trust.sh NUMBER`: what the cluster {names.cluster}, which runs in",
-            f"# {roles.launcher.cloud}, needs for its pools in the account {names.account}.",
-            "# To run it again changes what is missing alone. NUMBER is the answer of",
-            f"#   {ask}",
-            "set -euo pipefail",
-            'subject="${1:-}"',
-            '[[ "$subject" =~ ^[0-9]{15,30}$ ]] || {',
-            f"  echo {shlex.quote(f'pass the number that this prints: {ask}')} >&2",
-            "  exit 2",
-            "}",
+            *first,
             *_check_account(names),
             *_check_own_cluster(names),
             *_check_home(roles),
-            f"trust={shlex.quote(_text(roles.trust))}",
-            f'trust="${{trust//{SUBJECT}/$subject}}"',
-            *_role_lines(roles, launcher, '"$trust"'),
-            _policy_line(names, "launcher", roles.policy),
+            *(launching if roles.has_launcher else []),
             *_role_lines(roles, instance, shlex.quote(_text(roles.instance_trust))),
             *([_policy_line(names, "instance", given)] if (given := roles.instance_policy) else []),
             *_profile_lines(instance),
@@ -112,6 +118,35 @@ def render_script(roles: RemoteRoles) -> str:
             "",
         ]
     )
+
+
+def _server_lines(roles: RemoteRoles) -> Iterator[str]:
+    """Yield the first lines of the script for a cluster on own machines."""
+    names = roles.names
+    yield "#!/bin/bash"
+    yield f"# What the cluster {names.cluster}, which runs {roles.launcher.place}, needs for its"
+    yield f"# pools in the account {names.account}. To run it again changes what is missing alone."
+    yield "set -euo pipefail"
+
+
+def _subject_lines(roles: RemoteRoles) -> Iterator[str]:
+    """Yield the first lines of the script for a function on Google Cloud.
+
+    The lines check the argument, the number of the function's service account.
+    """
+    names, email = roles.names, roles.launcher.role
+    ask = f"gcloud iam service-accounts describe {email} --format='value(uniqueId)'"
+    yield "#!/bin/bash"
+    yield f"# `bash trust.sh NUMBER`: what the cluster {names.cluster}, which runs in"
+    yield f"# {roles.launcher.cloud}, needs for its pools in the account {names.account}."
+    yield "# To run it again changes what is missing alone. NUMBER is the answer of"
+    yield f"#   {ask}"
+    yield "set -euo pipefail"
+    yield 'subject="${1:-}"'
+    yield '[[ "$subject" =~ ^[0-9]{15,30}$ ]] || {'
+    yield f"  echo {shlex.quote(f'pass the number that this prints: {ask}')} >&2"
+    yield "  exit 2"
+    yield "}"
 
 
 def render_removal(roles: RemoteRoles) -> str:
@@ -125,8 +160,8 @@ def render_removal(roles: RemoteRoles) -> str:
     return "\n".join(
         [
             "#!/bin/bash",
-            f"# Removes what the cluster {names.cluster}, which runs in",
-            f"# {roles.launcher.cloud}, has in the account {names.account}, once no instance is",
+            f"# Removes what the cluster {names.cluster}, which runs",
+            f"# {roles.launcher.place}, has in the account {names.account}, once no instance is",
             "# left there. To run it again removes what is left alone.",
             "set -euo pipefail",
             *_check_account(names),
@@ -144,18 +179,14 @@ def render_removal(roles: RemoteRoles) -> str:
 
 def _check_instances(roles: RemoteRoles) -> Iterator[str]:
     """Yield script lines that stop the script if instances of the cluster have not ended."""
-    names, launcher = roles.names, roles.launcher
+    names = roles.names
     listed = _run(
         *("ec2", "describe-instances", "--region", names.region),
-        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.cluster}"),
+        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.tag}"),
         f"Name=instance-state-name,Values={','.join(LIVE)}",
         *("--query", "Reservations[].Instances[].InstanceId", "--output", "text"),
     )
-    remedy = (
-        f"`detcloud deploy destroy {launcher.cloud} --team {names.team}` ends them; without it, "
-        "take its pools there out of the cluster's configuration, deploy, and wait until "
-        "`detcloud resource-pool list` shows none of their instances"
-    )
+    remedy = roles.launcher.remedy_for_instances
     yield f"living=$({listed})"
     yield (
         f'if [ -n "$living" ]; then echo "instances are left: $living;" {shlex.quote(remedy)} >&2;'
@@ -168,7 +199,7 @@ def _template_removal(names: Names) -> Iterator[str]:
     where = ("--region", names.region)
     listed = _run(
         *("ec2", "describe-launch-templates", *where),
-        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.cluster}"),
+        *("--filters", f"Name=tag:{CLUSTER_TAG},Values={names.tag}"),
         *("--query", "LaunchTemplates[].LaunchTemplateId", "--output", "text"),
     )
     deleted = _run("ec2", "delete-launch-template", *where)
@@ -236,9 +267,8 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
     names = roles.names
     remedy = (
         f"and not {roles.home}: clusters of one name cannot share the account {names.account}. "
-        "Take another account, or another name for the team; where that cluster is gone, `detcloud "
-        f"deploy trust CLOUD --team {names.team} --remove` with its settings removes its remote "
-        f"account"
+        f"Take another account, or another name for {_name_owner(roles)}; where that cluster is "
+        "gone, `detcloud deploy trust --remove` with its settings removes its remote account"
     )
     for role in roles.role_names:
         described = _run("iam", "get-role", "--role-name", role, *asked)
@@ -248,6 +278,11 @@ def _check_home(roles: RemoteRoles) -> Iterator[str]:
             f'if [ "$home" != {shlex.quote(roles.home)} ]; then '
             f'echo "{whose}" {shlex.quote(remedy)} >&2; exit 1; fi'
         )
+
+
+def _name_owner(roles: RemoteRoles) -> str:
+    """Return the words for the owner of the name in the names of roles."""
+    return "the cluster" if roles.launcher.is_server else "the team"
 
 
 def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
@@ -263,7 +298,7 @@ def _role_lines(roles: RemoteRoles, role: str, trust: str) -> Iterator[str]:
     """
     there = _run("iam", "get-role", "--role-name", role)
     update = _run("iam", "update-assume-role-policy", "--role-name", role)
-    tags = (_tag(CLUSTER_TAG, roles.names.cluster), _tag(HOME_TAG, roles.home))
+    tags = (_tag(CLUSTER_TAG, roles.names.tag), _tag(HOME_TAG, roles.home))
     create = _run("iam", "create-role", "--role-name", role, "--tags", *tags)
     yield f"if {there} > /dev/null 2>&1; then {update} --policy-document {trust};"
     yield f"else {create} --assume-role-policy-document {trust} > /dev/null; fi"

@@ -80,7 +80,7 @@ def list_parts(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
     GoogleError if a call fails.
     """
     url = f"{COMPUTE}/projects/{names.project}/aggregated/{kind}s"
-    url += f"?filter=labels.{CLUSTER_TAG}%3D{names.cluster}"
+    url += f"?filter=labels.{CLUSTER_TAG}%3D{names.label}"
     found = {}
     for page in read_pages(api, url):
         for scope, entry in page.get("items", {}).items():

@@ -6,6 +6,8 @@ All names contain the team's name, so that the stacks of two teams in one projec
 from dataclasses import dataclass
 from typing import Final
 
+from provisioner.clouds.gcp.instance_names import InstanceNames
+
 # Functions that the tick starts on demand.
 STARTED_BY_TICK: Final = ("checkpoint_gc", "suggest")
 # Service accounts besides the functions' accounts: of instances, of trials' storage, of the events
@@ -16,43 +18,11 @@ TRIAL_ACCOUNTS: Final = ("data", "pull")
 # The service, the service account and the secret of the relay of tunnels, unless the settings
 # refuse a relay.
 RELAY: Final = "relay"
-# An account's id has at most 30 characters, which leaves 30 - len("dc-" + 20 + "-") = 6 characters
-# for the ending.
-_ACCOUNT_ENDINGS: Final = {
-    "api": "api",
-    "advance": "adv",
-    "tick": "tick",
-    "checkpoint_gc": "gc",
-    "suggest": "sugg",
-    "instance": "vm",
-    "storage": "store",
-    "events": "events",
-    "build": "build",
-    "data": "data",
-    "pull": "pull",
-    "relay": "relay",
-    # The account that launches here for a cluster in another cloud.
-    "launcher": "launch",
-}
 
 
 @dataclass(frozen=True)
-class Names:
+class Names(InstanceNames):
     """Names of a team's resources, known before the resources exist."""
-
-    team: str
-    """The team's name, from which all names are derived."""
-    project: str
-    """The project's id."""
-    project_number: str
-    """The project's number."""
-    region: str
-    """The region of functions, state and buckets."""
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id, which is also the value of the label on all the cluster's resources."""
-        return f"detcloud-{self.team}"
 
     @property
     def database(self) -> str:
@@ -92,53 +62,9 @@ class Names:
         """The address of the repository of images, with which full names of images begin."""
         return f"{self.region}-docker.pkg.dev/{self.project}/{self.cluster}"
 
-    @property
-    def instance_prefix(self) -> str:
-        """The start of the names of the cluster's instances.
-
-        The double hyphen keeps it unique, because no team's name contains two hyphens in a row.
-        """
-        return f"{self.cluster}--vm"
-
-    def part(self, name: str) -> str:
-        """Return the name of a service, trigger, network or other part: cluster, hyphen, name.
-
-        Underscores of `name` become hyphens.
-        """
-        return f"{self.cluster}-{name.replace('_', '-')}"
-
-    @property
-    def network_path(self) -> str:
-        """The path of the cluster's own network, derived from the names.
-
-        The network exists only if the settings name no `network`.
-        """
-        return f"projects/{self.project}/global/networks/{self.part('network')}"
-
-    def subnetwork_path(self, region: str) -> str:
-        """Return the path of the cluster's own subnetwork in a region, derived from the names.
-
-        The subnetwork exists only if the settings name no `network`.
-        """
-        return f"projects/{self.project}/regions/{region}/subnetworks/{self.part(region)}"
-
     def url(self, function: str) -> str:
         """Return the URL that Cloud Run assigns to a function, derived from the names."""
         return f"https://{self.part(function)}-{self.project_number}.{self.region}.run.app"
-
-    def account_id(self, name: str) -> str:
-        """Return the id of the service account `name`, a key of _ACCOUNT_ENDINGS.
-
-        Raise KeyError for any other name.
-        """
-        return f"dc-{self.team}-{_ACCOUNT_ENDINGS[name]}"
-
-    def email(self, name: str) -> str:
-        """Return the e-mail address of the service account `name`.
-
-        Raise KeyError for a name that the cluster does not have.
-        """
-        return f"{self.account_id(name)}@{self.project}.iam.gserviceaccount.com"
 
     def member(self, name: str) -> str:
         """Return the service account `name` in the form of IAM policies, serviceAccount:EMAIL.

@@ -1,6 +1,6 @@
 """The launch requests that the tick will send for pools on Google Cloud. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from control_plane.config.pools import ClusterConfig
@@ -50,22 +50,6 @@ def stack_defaults(settings: Settings) -> dict[str, Any]:
         "labels": {**settings.labels, CLUSTER_TAG: names.cluster},
         "name_prefix": names.instance_prefix,
         "kms_key": settings.kms_key or "",
-    }
-
-
-def remote_defaults(names: Names, regions: Iterable[str]) -> dict[str, Any]:
-    """Return the defaults of launches in a remote account, in the form of `add_deployment`.
-
-    The service account is left out. `regions` are the regions with subnetworks.
-    """
-    return {
-        "network": names.network_path,
-        "subnetworks": {region: names.subnetwork_path(region) for region in regions},
-        "tags": [names.cluster],
-        "public_ip": True,
-        "labels": {CLUSTER_TAG: names.cluster},
-        # The launcher's permissions depend on the names of instances.
-        "name_prefix": names.instance_prefix,
     }
 
 

@@ -7,17 +7,16 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from control_plane.config.pools import ClusterConfig
+from control_plane.config.server_clouds import REGIONS_MAX
 from infra.findings import Finding
 from infra.gcp.google_api import GoogleApi, GoogleError, RestApi
 from infra.gcp.instance_ends import end_instances, list_parts
 from infra.gcp.machine_catalog import GoogleCatalog, MachineCatalog
 from infra.gcp.names import Names
 from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
-from infra.gcp.pool_launches import remote_defaults
 from infra.gcp.remote_leftovers import find_remote_leftovers
 from infra.gcp.remote_pools import find_pool_findings
 from infra.gcp.settings import (
-    REGIONS_MAX,
     ProjectId,
     ProjectNumber,
     Region,
@@ -29,6 +28,7 @@ from infra.gcp.trust_removal import render_removal
 from infra.gcp.trust_script import render_script
 from infra.remote_accounts import Launcher, RemoteSettings, parse_remote_settings
 from infra.stack_program import DrainFailed, DrainReport, Progress
+from provisioner.clouds.gcp.instance_names import describe_remote
 
 EXPECTED: Final = (
     '{"project": ID, "projectNumber": "NUMBER", "region": REGION} of a project of Google Cloud, '
@@ -68,7 +68,7 @@ class GoogleRemoteAccount:
         catalog: MachineCatalog | None = None,
     ) -> None:
         project, number = settings.project, settings.project_number
-        self._names = Names(launcher.team, project, number, settings.region)
+        self._names = Names(launcher.team, project, number, settings.region, launcher.cluster_id)
         self._trust = Trust(self._names, launcher)
         self._regions = tuple(dict.fromkeys((settings.region, *settings.regions)))
         self._api = api or RestApi(project)
@@ -80,15 +80,8 @@ class GoogleRemoteAccount:
         The keys are `project`, `region`, `provider` (of workload identities), `launcher` and
         `instance` (e-mail addresses) and `network`. Google is not called.
         """
-        names = self._names
-        return {
-            "project": names.project,
-            "region": names.region,
-            "provider": self._trust.provider,
-            "launcher": names.email("launcher"),
-            "instance": names.email("instance"),
-            "network": remote_defaults(names, self._regions),
-        }
+        described = describe_remote(self._names, self._regions, has_launcher=True)
+        return {**described, "provider": self._trust.provider}
 
     @property
     def place(self) -> str:

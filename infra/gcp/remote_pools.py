@@ -21,10 +21,11 @@ from infra.gcp.google_api import GoogleApi
 from infra.gcp.launch_policies import LAUNCH_RULES
 from infra.gcp.machine_catalog import MachineCatalog
 from infra.gcp.policy_checks import check_launch_policy, unreadable_finding
-from infra.gcp.pool_launches import PoolLaunch, list_launches, remote_defaults
+from infra.gcp.pool_launches import PoolLaunch, list_launches
 from infra.gcp.purchases import list_purchases
 from infra.gcp.trust_policies import Trust
 from infra.gcp.trust_script import SERVICES
+from provisioner.clouds.gcp.instance_names import remote_defaults
 
 # The problem for each constraint of an organization policy.
 REFUSALS: Final = {

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from control_plane.config.server_clouds import GCP_REGION, PROJECT, REGIONS_MAX
 from control_plane.gcp.machine_sections import DescribedTypes
 from infra import machine_network, telemetry_setting
 from infra.alarm_texts import RUNBOOK_URL, RUNBOOK_URL_EXPECTED
@@ -53,7 +54,6 @@ from infra.remote_settings import (
 from infra.stack_program import SettingsInvalid
 from infra.telemetry_setting import Collector, parse_telemetry
 
-REGIONS_MAX: Final = 16
 _SECRETS: Final = machine_network.SECRETS | telemetry_setting.SECRETS
 # Compute Engine and Cloud Run allow 64 labels; the cluster and a pool add labels, too.
 LABELS_MAX: Final = 20
@@ -62,7 +62,6 @@ _TEAM_EXPECTED: Final = (
     "1 to 20 lowercase letters, digits and single hyphens, starting with a letter and not ending "
     "with a hyphen"
 )
-_REGION: Final = r"^[a-z]+-[a-z]+[0-9]{1,2}$"
 _RESOURCE_NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NETWORK: Final = rf"^(?:projects/[a-z0-9.:-]+/global/networks/)?{_RESOURCE_NAME}$"
 _SUBNETWORK: Final = (
@@ -75,9 +74,9 @@ _WHY_NO_KEY: Final = (
 )
 _LABEL_KEY: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
-ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
+ProjectId = Annotated[str, StringConstraints(pattern=PROJECT)]
 ProjectNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")]
-Region = Annotated[str, StringConstraints(pattern=_REGION)]
+Region = Annotated[str, StringConstraints(pattern=GCP_REGION)]
 Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
 
 
@@ -95,7 +94,7 @@ def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_copies(given: object) -> Copies:
     """Return the copies that a map describes. Raise ValueError for any other value."""
-    return parse_copies(given, re.compile(_REGION))
+    return parse_copies(given, re.compile(GCP_REGION))
 
 
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:

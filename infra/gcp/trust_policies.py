@@ -1,4 +1,7 @@
-"""Permissions of a remote account on Google Cloud of a cluster in another cloud. Pure.
+"""Permissions of a remote account on Google Cloud. Pure.
+
+The cluster runs in another cloud or on own machines. A server on own machines has a Google account,
+which acts as the service account `launcher`.
 
 The launching function has no Google account. Google accepts an identity from the function's own
 cloud, and lets the function act as the service account `launcher`. This account may launch and
@@ -55,8 +58,23 @@ class Trust:
         return f'assertion.arn.startsWith("{role}")'
 
     @property
+    def has_launcher(self) -> bool:
+        """Whether the account `launcher` is needed: not for a server without a named principal."""
+        return bool(self.launcher.role)
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The service accounts of the remote account: `launcher`, if needed, and `instance`."""
+        return ("launcher", "instance") if self.has_launcher else ("instance",)
+
+    @property
     def member(self) -> str:
-        """The launching function in the form of IAM policies, principal://..."""
+        """The launching function or server in the form of IAM policies.
+
+        A function has the form principal://..., and a server serviceAccount:EMAIL or user:EMAIL.
+        """
+        if self.launcher.is_server:
+            return self.launcher.role
         pool = f"projects/{self.names.project_number}/{LOCATION}/{self.pool}"
         return f"principal://iam.googleapis.com/{pool}/subject/{self.launcher.role}"
 

@@ -28,10 +28,9 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
     grants = list_remote_grants(names, regions, logs_instances=True)
     roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
     done = f"{names.project} has nothing any more of the cluster {names.cluster}"
-    pool = (trust.pool, "--location=global")
     lines = [
         "#!/bin/bash",
-        f"# Removes what the cluster {names.cluster}, which runs in {trust.launcher.cloud}, has",
+        f"# Removes what the cluster {names.cluster}, which runs {trust.launcher.place}, has",
         f"# in the project {names.project}, once no instance is left there. To run it again",
         "# removes what is left alone. Google keeps roles for 7 days and pools of identities for",
         "# 30, and the script that makes the remote account takes them back.",
@@ -46,22 +45,24 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
         *_network_lines(names),
         *(_removal(("iam", "service-accounts"), names.email(account)) for account in ACCOUNTS),
         *(_role_removal(names, role) for role in roles),
-        _kept_removal(("iam", "workload-identity-pools"), pool, "state", "DELETED"),
+        *([] if trust.launcher.is_server else [_pool_removal(trust)]),
         f"echo {shlex.quote(done)}",
     ]
     return "\n".join([*lines, ""])
 
 
+def _pool_removal(trust: Trust) -> str:
+    """Return the command that deletes the pool of identities."""
+    pool = (trust.pool, "--location=global")
+    return _kept_removal(("iam", "workload-identity-pools"), pool, "state", "DELETED")
+
+
 def _instance_lines(trust: Trust) -> Iterator[str]:
     """Yield script lines that stop the script while instances of the cluster exist."""
-    names, cloud = trust.names, trust.launcher.cloud
-    labelled = f"--filter=labels.{CLUSTER_TAG}={names.cluster}"
+    names = trust.names
+    labelled = f"--filter=labels.{CLUSTER_TAG}={names.label}"
     listed = gcloud("compute", "instances", "list", labelled, "--format=value(name)")
-    remedy = (
-        f"`detcloud deploy destroy {cloud} --team {names.team}` ends them; without it, take its "
-        "pools there out of the cluster's configuration, deploy, and wait until `detcloud "
-        "resource-pool list` shows none of their instances"
-    )
+    remedy = trust.launcher.remedy_for_instances
     yield f"living=$({listed})"
     yield (
         f'if [ -n "$living" ]; then echo "instances are left: $living;" {shlex.quote(remedy)} >&2;'

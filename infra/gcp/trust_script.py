@@ -1,5 +1,7 @@
 """The shell script that creates a cluster's remote account on Google Cloud.
 
+The cluster runs in another cloud or on own machines.
+
 The script creates the trust in the launching function, two service accounts, roles and a network.
 An administrator of the project runs the script once, and again for another region or after a
 release with new permissions: existing resources stay, and roles get missing permissions. Google
@@ -41,16 +43,22 @@ def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: boo
     The script stops with an error if the project contains another cluster of this name.
     """
     grants = list_remote_grants(trust.names, regions, logs_instances=logs_instances)
+    grants = [grant for grant in grants if grant.account in trust.accounts]
+    roles = [*dict.fromkeys(grant.role for grant in grants)]
+    trusting = []
+    if trust.has_launcher:
+        roles.append(TRUST_ROLE)
+        trusting.append(_binding_line(trust.names, "launcher", TRUST_ROLE, trust.member))
     lines = [
         *_head(trust),
         *check_lines(trust),
         gcloud("services", "enable", *(f"{service}.googleapis.com" for service in SERVICES)),
-        *_trust_lines(trust),
-        *_account_lines(trust.names),
-        *_role_lines(trust.names, [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]),
+        *([] if trust.launcher.is_server else _trust_lines(trust)),
+        *_account_lines(trust),
+        *_role_lines(trust.names, roles),
         *_network_lines(trust.names, regions),
         *(_grant_line(trust.names, grant) for grant in grants),
-        _binding_line(trust.names, "launcher", TRUST_ROLE, trust.member),
+        *trusting,
         f"echo {shlex.quote(f'{trust.names.project} is ready for the pools of its cluster')}",
     ]
     return "\n".join([*lines, ""])
@@ -60,7 +68,7 @@ def _head(trust: Trust) -> Iterator[str]:
     """Yield the first lines of the script: interpreter, comments and modes."""
     names, launcher = trust.names, trust.launcher
     yield "#!/bin/bash"
-    yield f"# What the cluster {names.cluster}, which runs in {launcher.cloud}, needs for its pools"
+    yield f"# What the cluster {names.cluster}, which runs {launcher.place}, needs for its pools"
     yield f"# in the project {names.project}. To run it again changes what is missing alone."
     yield from begin_lines(names)
 
@@ -85,6 +93,9 @@ def check_lines(trust: Trust) -> Iterator[str]:
     )
     described = gcloud("firestore", "databases", "describe", f"--database={names.database}")
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
+    if trust.launcher.is_server:
+        yield _check_server(trust)
+        return
     asked = gcloud(*_provider_words(trust, "describe"), "--format=value(aws.accountId)")
     remedy = (
         f"and not {account}: clusters of one name cannot share the project {names.project}. Take "
@@ -97,6 +108,30 @@ def check_lines(trust: Trust) -> Iterator[str]:
     yield f'if [ "$home" != {account} ] && ! {_is_deleted(trust)}; then'
     yield f'  echo "{whose}" {shlex.quote(remedy)} >&2; exit 1'
     yield "fi"
+
+
+def _check_server(trust: Trust) -> str:
+    """Return the script line that stops the script if the account `instance` is another server's.
+
+    The account's description names the cluster. A missing account does not stop the script.
+    """
+    names, ours = trust.names, _description(trust, "instance")
+    email = names.email("instance")
+    asked = gcloud("iam", "service-accounts", "describe", email, "--format=value(description)")
+    taken = (
+        f"the service account {email} belongs to another cluster: use another name for the "
+        "cluster, or remove the remote account of the other cluster"
+    )
+    return (
+        f"whose=$({asked} 2> /dev/null) || whose={shlex.quote(ours)}; "
+        f'if [ "$whose" != {shlex.quote(ours)} ]; then echo {shlex.quote(taken)} >&2; exit 1; fi'
+    )
+
+
+def _description(trust: Trust, account: str) -> str:
+    """Return the description of a service account, which names a cluster on own machines."""
+    text = f"{trust.names.cluster}: {ACCOUNTS[account]}"
+    return f"{text} ({trust.launcher.account})" if trust.launcher.is_server else text
 
 
 def _provider_words(trust: Trust, verb: str) -> tuple[str, ...]:
@@ -148,15 +183,16 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
     )
 
 
-def _account_lines(names: Names) -> Iterator[str]:
+def _account_lines(trust: Trust) -> Iterator[str]:
     """Yield script lines that create missing service accounts."""
-    for account, title in ACCOUNTS.items():
+    names = trust.names
+    for account in trust.accounts:
         yield _create_if_missing(
             gcloud("iam", "service-accounts", "describe", names.email(account)),
             gcloud(
                 *("iam", "service-accounts", "create", names.account_id(account)),
                 f"--display-name={names.cluster}: {account}",
-                f"--description={names.cluster}: {title}",
+                f"--description={_description(trust, account)}",
             ),
         )
 

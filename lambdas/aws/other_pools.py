@@ -1,7 +1,7 @@
-"""Pools on AWS of a cluster whose functions run in another cloud.
+"""Pools on AWS of a cluster in another cloud or on own machines.
 
-The cluster stores no key of AWS. The launching function exchanges its identity token for a session
-of an AWS role.
+The cluster stores no key of AWS. A launching function exchanges its identity token for a session
+of an AWS role. A server on own machines uses the credentials of its environment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class AwsPools:
-    """The remote account on AWS of a cluster in another cloud.
+    """The remote account on AWS of a cluster in another cloud or on own machines.
 
     Args:
         parts: the id, URL, clock and calls of the cluster's host.
         remote: the `region`, the ARNs of the roles `launcher` and `instance`, and `network`, in the
-            form of DETCLOUD_NETWORK on AWS. A missing field raises KeyError on first use.
+            form of DETCLOUD_NETWORK on AWS. A missing field raises KeyError on first use. On a host
+            with own credentials, `launcher` may be "": the host then launches without this role.
     """
 
     def __init__(self, parts: HostParts, remote: Mapping[str, Any]) -> None:
@@ -60,14 +61,21 @@ class AwsPools:
         The providers act as the role `launcher`, which may launch and terminate instances.
         """
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
-        from provisioner.clouds.aws.federation import federated_session
 
-        remote, parts = self._remote, self._parts
-        session = federated_session(
-            remote["launcher"], parts.cluster_id, remote["region"], parts.identity_token
-        )
+        remote, parts, session = self._remote, self._parts, self._open_session()
         place = DeployedPlace(remote["region"], remote["network"])
         return open_clouds(parts, place, "", lambda: session)
+
+    def _open_session(self) -> Any:
+        """Return a botocore session that acts as the role `launcher`. No request is sent yet."""
+        parts, role, region = self._parts, self._remote["launcher"], self._remote["region"]
+        if parts.has_own_credentials:
+            from provisioner.clouds.aws.own_session import own_session
+
+            return own_session(role, parts.cluster_id, region)
+        from provisioner.clouds.aws.federation import federated_session
+
+        return federated_session(role, parts.cluster_id, region, parts.identity_token)
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:

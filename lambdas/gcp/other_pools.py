@@ -1,7 +1,7 @@
-"""Pools on Google Cloud of a cluster whose functions run in another cloud.
+"""Pools on Google Cloud of a cluster in another cloud or on own machines.
 
-The cluster stores no key of Google Cloud. The role of the launching function acts as a service
-account.
+The cluster stores no key of Google Cloud. The role of a launching function acts as a service
+account. A server on own machines uses the credentials of its environment.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 
 class GooglePools:
-    """The remote account on Google Cloud of a cluster in another cloud.
+    """The remote account on Google Cloud of a cluster in another cloud or on own machines.
 
     Args:
         parts: the id, URL, clock and calls of the cluster's host.
         remote: the fields of the remote account. A missing field raises KeyError on first use.
 
             - `project` and the default `region` of pools;
-            - `provider`: the provider of workload identities that trusts the cluster's cloud;
-            - `launcher` and `instance`: the e-mail addresses of two service accounts;
+            - `provider`: the provider of workload identities that trusts the cluster's cloud; not
+              needed on a host with own credentials;
+            - `launcher` and `instance`: the e-mail addresses of two service accounts. On a host
+              with own credentials, `launcher` may be "": the host launches without this account;
             - `network`, in the form of DETCLOUD_NETWORK on Google Cloud.
     """
 
@@ -59,11 +61,9 @@ class GooglePools:
         No request is sent yet.
         """
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
-        from provisioner.clouds.gcp.federation import federated_credentials
         from provisioner.clouds.gcp.google_api import create_billing_api, create_compute_api
 
-        remote = self._remote
-        credentials = federated_credentials(remote["provider"], remote["launcher"])
+        remote, credentials = self._remote, self._open_credentials()
         network = {**remote["network"], "service_account": remote["instance"]}
         return open_clouds(
             self._parts,
@@ -72,6 +72,17 @@ class GooglePools:
             compute=lambda: create_compute_api(credentials),
             billing=lambda: create_billing_api(credentials),
         )
+
+    def _open_credentials(self) -> Any:
+        """Return credentials that act as the account `launcher`. No request is sent yet."""
+        remote = self._remote
+        if self._parts.has_own_credentials:
+            from provisioner.clouds.gcp.own_credentials import OwnCredentials
+
+            return OwnCredentials(remote["launcher"])
+        from provisioner.clouds.gcp.federation import federated_credentials
+
+        return federated_credentials(remote["provider"], remote["launcher"])
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:

@@ -105,7 +105,7 @@ def aws_remote(
         tokens = stack.enter_context(token_services())
         tokens.trusts = lambda role, token: is_trusted(aws, keys, role, token)
         region.lets_in = lambda name: tokens.has_session(name) or f"Credential={DEPLOYER}/" in name
-        tokens.pass_on = lambda headers, content: _ask_aws(aws, headers, content)
+        tokens.pass_on = lambda headers, content: ask_aws(aws, headers, content)
         ec2 = stack.enter_context(ec2_server(region, beats=True))
         issue_keys(aws, region)
         own = {"AWS_ENDPOINT_URL_STS": tokens.url}
@@ -140,7 +140,7 @@ def is_trusted(aws: Ministack, keys: GoogleKeys, role: str, token: str) -> bool:
     return principals == [{"Federated": ISSUER}] and allows(trust, ACTION, "*", context)
 
 
-def _ask_aws(aws: Ministack, headers: Mapping[str, str], content: bytes) -> tuple[int, str]:
+def ask_aws(aws: Ministack, headers: Mapping[str, str], content: bytes) -> tuple[int, str]:
     """Send a call on to AWS with its signed headers, and return the answer's status and text."""
     request = urllib.request.Request(f"{aws.url}/", content, dict(headers), method="POST")
     try:

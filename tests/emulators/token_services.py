@@ -21,6 +21,8 @@ xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResu
 <Arn>arn:aws:sts::123456789012:assumed-role/other/{name}</Arn>
 <AssumedRoleId>A:{name}</AssumedRoleId></AssumedRoleUser></AssumeRoleWithWebIdentityResult>
 </AssumeRoleWithWebIdentityResponse>"""
+# The token of a service account with a key.
+_OWN = "own"
 _REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error>
 <Type>Sender</Type><Code>AccessDenied</Code><Message>not trusted</Message></Error>
 </ErrorResponse>"""
@@ -37,6 +39,9 @@ class TokenServices:
 
     AWS opens `role` for known `tokens`, or for pairs of role and token that `trusts` accepts.
     `pass_on` answers all other calls with status and text.
+
+    A service account with a key gets a token of its own for an assertion that `knows_assertion`
+    accepts. With this token it may act as `account`.
     """
 
     provider: str = ""
@@ -49,6 +54,7 @@ class TokenServices:
     given: list[str] = field(default_factory=list)
     find_caller: Callable[[Mapping[str, str]], str] = lambda headers: ""
     trusts: Callable[[str, str], bool] | None = None
+    knows_assertion: Callable[[str], bool] = lambda assertion: False
     pass_on: Callable[[Mapping[str, str], bytes], tuple[int, str]] = lambda headers, content: (
         403,
         _REFUSAL,
@@ -73,6 +79,8 @@ class TokenServices:
         form = dict(urllib.parse.parse_qsl(content.decode()))
         if path == "/v1/token":
             return self._exchange(form)
+        if path == "/token":
+            return self._issue_own(form["assertion"])
         if path == "/" and form.get("Action") == "AssumeRoleWithWebIdentity":
             return self._assume(form)
         return self.pass_on(headers, content) if path == "/" else (404, "{}")
@@ -94,8 +102,15 @@ class TokenServices:
         issued = "urn:ietf:params:oauth:token-type:access_token"
         return 200, json.dumps({**token, "issued_token_type": issued})
 
+    def _issue_own(self, assertion: str) -> tuple[int, str]:
+        if not self.knows_assertion(assertion):
+            return 400, json.dumps({"error": "invalid_grant"})
+        self.given.append("own")
+        token = {"access_token": _OWN, "token_type": "Bearer", "expires_in": 3600}
+        return 200, json.dumps(token)
+
     def _impersonate(self, authorization: str) -> tuple[int, str]:
-        if authorization != "Bearer federated":
+        if authorization not in ("Bearer federated", f"Bearer {_OWN}"):
             return 403, json.dumps({"error": {"code": 403, "message": "not trusted"}})
         self.given.append("account")
         number = self.given.count("account")

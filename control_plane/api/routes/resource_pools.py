@@ -177,7 +177,7 @@ def put(
         cluster = cluster_config(services)
         present = cluster.find_pool(resource_pool)
         pool = check_pool(resource_pool, body.config, body.overrides, present)
-        check_providers(services, {"": pool})
+        check_providers(services, {"": pool}, cluster)
         check_quiet_hours({"": pool}, services.now_ms())
         warnings[:] = default_type_notices([pool])
         configure_pool(services, pool, cluster, request.by, lambda _: extra_writes(resource_pool))

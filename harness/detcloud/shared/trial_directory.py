@@ -347,7 +347,8 @@ def _parse_spec(document: object, place: str) -> TrialSpec:
         damaged_checkpoint=DamagedCheckpoint,
     )
     if spec.version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
+        *earlier, last = map(str, VERSIONS)
+        known = f"{', '.join(earlier)} and {last}"
         raise DetcloudError(
             f"{place}: version is {spec.version}, this harness reads versions {known}"
         )

@@ -19,16 +19,20 @@ from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import end, prove
 from tests.end_to_end.cluster_steps import (
     DESK,
+    LONGEST,
     POOL,
     SHORT,
     checkpoints,
     create,
     status_of,
     wait_for,
+    wait_until,
 )
 from tests.end_to_end.instance_tokens import Overheard, check_proof_scope, check_token_scope
 from tests.end_to_end.laptop import Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
+
+Agent = subprocess.Popen[str]
 
 HOUR_MS = 3_600_000
 OTHER_NAME = "i-0123456789abcdef0"
@@ -94,40 +98,71 @@ def test_request_without_a_token_is_refused_with_a_message(deployment: Deploymen
     raised.value.close()
 
 
+def start_agent(deployment: Deployment, person: Laptop, folder: Path, pool: str) -> Agent:
+    """Start an agent with a single slot and the join token of DESK, in `folder`."""
+    # As described in docs/resource-pools.md.
+    (folder / "join.token").write_text(person.run("token", "create", "--join", DESK).stdout)
+    given = {"--url": deployment.url, "--pool": pool, "--name": "node-1", "--slots": "1"}
+    given |= {"--token-file": "join.token", "--work-dir": f"work-{pool}"}
+    words = [name for pair in given.items() for name in pair]
+    return subprocess.Popen(
+        [sys.executable, "-m", "detcloud.agent", *words],
+        cwd=folder,
+        env=person.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stop_agent(agent: Agent) -> None:
+    """Stop an agent, which must end without an error."""
+    agent.send_signal(signal.SIGTERM)
+    errors = agent.communicate(timeout=PROCESS_SECONDS_MAX)[1]
+    assert agent.returncode == 0, errors
+
+
 @pytest.mark.nightly
 def test_manually_started_machine_joins_only_the_pool_of_the_token(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    # As described in docs/resource-pools.md.
-    (tmp_path / "join.token").write_text(person.run("token", "create", "--join", DESK).stdout)
-
-    def agent(pool: str) -> subprocess.Popen[str]:
-        given = {"--url": deployment.url, "--pool": pool, "--name": "node-1", "--slots": "1"}
-        given |= {"--token-file": "join.token", "--work-dir": f"work-{pool}"}
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "detcloud.agent",
-                *(name for pair in given.items() for name in pair),
-            ],
-            cwd=tmp_path,
-            env=person.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    refused = agent(POOL)
+    refused = start_agent(deployment, person, tmp_path, POOL)
     assert f"not valid for pool {POOL}" in refused.communicate(timeout=PROCESS_SECONDS_MAX)[1]
     assert refused.returncode == 1
-    joined = agent(DESK)
+    joined = start_agent(deployment, person, tmp_path, DESK)
     try:
         described = wait_for(deployment, person, create(person, SHORT, tmp_path, DESK))
         assert described["best_metric"] > 0.8
         # The machine has no keys of AWS: the cluster issues the keys for its trial's checkpoints.
         assert checkpoints(deployment, described["id"])
     finally:
-        joined.send_signal(signal.SIGTERM)
-        errors = joined.communicate(timeout=PROCESS_SECONDS_MAX)[1]
-    assert joined.returncode == 0, errors
+        stop_agent(joined)
     assert not deployment.billed_instances()
+
+
+@pytest.mark.nightly
+def test_job_overflows_from_own_machine_to_spot_instances(
+    deployment: Deployment, person: Laptop, tmp_path: Path
+) -> None:
+    joined = start_agent(deployment, person, tmp_path, DESK)
+    try:
+        (tmp_path / "long").mkdir()
+        long = create(person, LONGEST, tmp_path / "long", DESK, batch_seconds=1.0)
+        wait_until(lambda: is_running(person, long), 60, "the run of the first job")
+        pools = f"[{DESK}, {POOL}]"
+        patience = ("resources.pool_patience=15s",)
+        short = create(person, SHORT, tmp_path, pools, settings=patience)
+        described = wait_for(deployment, person, short)
+        assert described["best_metric"] > 0.8
+        assert person.json("experiment", "describe", short)["resource_pool"] == POOL
+        assert is_running(person, long)
+        person.run("experiment", "kill", long)
+        wait_until(lambda: not is_running(person, long), 60, "the end of the first job")
+    finally:
+        stop_agent(joined)
+    wait_until(lambda: not deployment.billed_instances(), 60, "an empty pool")
+
+
+def is_running(person: Laptop, experiment: int) -> bool:
+    """Return whether a trial of the experiment runs on an agent."""
+    trials = person.json("experiment", "list-trials", experiment)
+    return any(trial["allocation"] and trial["allocation"]["places"] for trial in trials)

@@ -56,6 +56,7 @@ if verb == "describe":
         sys.exit(1)
     own, gone = read_flags(made[key]), key in deleted
     said = {{
+        "value(description)": own.get("description", ""),
         "value(aws.accountId)": own.get("account-id", ""),
         "value(state)": "DELETED" if gone else "ACTIVE",
         "value(deleted)": "True" if gone else "",

@@ -34,7 +34,7 @@ def test_missing_fields_of_a_specification_have_defaults(tmp_path: Path) -> None
         ({"trial_id": "4"}, "trial_id is '4', not int"),
         ({"trial_seed": True}, "trial_seed is True, not int"),
         ({"entrypoint": 5}, r"entrypoint is 5, not str \| list\[str\]"),
-        ({"version": 3}, "version is 3, this harness reads versions 1 and 2"),
+        ({"version": 4}, "version is 4, this harness reads versions 1, 2 and 3"),
         ({"checkpoint_policy": "some"}, "checkpoint_policy is 'some', not best, all or none"),
         ({"latest_checkpoint": []}, "latest_checkpoint must be an object"),
         ({"latest_checkpoint": {"uuid": "a"}}, "latest_checkpoint is not complete"),

@@ -17,7 +17,13 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import UNREACHABLE
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
-from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server
+from detcloud.cli.local.server import (
+    ServerChoices,
+    server_command,
+    server_environment,
+    start_server,
+    stop_server,
+)
 from detcloud.cli.local.server_modules import BACKUPS, run_module
 from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_value
@@ -50,8 +56,9 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--files`
-    and `--foreground`. Without an option, the value is None, or False for `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--files`,
+    `--clouds` and `--foreground`. Without an option, the value is None, or False for
+    `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -87,10 +94,22 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         "database share (default: the present folder, at first the data folder)",
     )
     parser.add_argument(
+        "--clouds",
+        type=_parse_clouds,
+        metavar="FILE",
+        help="a file that names an account on AWS or a project on Google Cloud for pools with "
+        "machines in this cloud; `none` removes the accounts (default: the present accounts)",
+    )
+    parser.add_argument(
         "--foreground",
         action="store_true",
         help="stay in the foreground until Ctrl-C and print the log",
     )
+
+
+def _parse_clouds(text: str) -> str:
+    """Return the absolute path of a file with remote accounts; `none` stays unchanged."""
+    return text if text == "none" else str(Path(text).absolute())
 
 
 def start_cluster(arguments: Namespace) -> int:
@@ -114,13 +133,7 @@ def start_cluster(arguments: Namespace) -> int:
     if arguments.foreground:
         _become_server(home, arguments)
     record = start_server(
-        home,
-        slots=arguments.slots,
-        port=arguments.port,
-        config=arguments.config,
-        state=arguments.state,
-        files=arguments.files,
-        on_wait=_show_start_progress,
+        home, _choices(arguments), state=arguments.state, on_wait=_show_start_progress
     )
     if is_live(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr)
@@ -218,7 +231,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
 
     Raises:
         DetcloudError: the running cluster has another version, port, number of slots or place of
-            the state, or a request failed.
+            the state, `--clouds` is given, or a request failed.
         RefusedConfigError: the cluster refused the configuration.
     """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
@@ -234,6 +247,8 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
             differences.append(f"{count_text(slots, 'slot')}, not {arguments.slots}")
     if arguments.state is not None and arguments.state != (home.state_url() or "file"):
         differences.append("its state at another place than --state")
+    if arguments.clouds is not None:
+        differences.append("remote accounts that only a start changes")
     if not differences:
         if arguments.config is not None:
             with Client(running.url, home.token()) as client:
@@ -262,15 +277,26 @@ def _become_server(home: Home, arguments: Namespace) -> None:
     The home folder and its lock file are created first.
 
     Args:
-        arguments: `slots`, `port`, `config`, `files` and `state`. None is the server's choice.
+        arguments: `slots`, `port`, `config`, `files`, `state` and `clouds`. None is the server's
+            choice.
 
     Raises:
         DetcloudError: the home folder cannot be created, or the server is not installed.
     """
     home.create_folder()
-    settings = arguments.slots, arguments.port, arguments.config, arguments.files
-    command = server_command(home, *settings)
+    command = server_command(home, _choices(arguments))
     os.execve(sys.executable, command, server_environment(arguments.state))
+
+
+def _choices(arguments: Namespace) -> ServerChoices:
+    """Return the settings of a new server from the options of `up`."""
+    return ServerChoices(
+        slots=arguments.slots,
+        port=arguments.port,
+        config=arguments.config,
+        files=arguments.files,
+        clouds=arguments.clouds,
+    )
 
 
 def _show_start_progress(seconds: float) -> None:

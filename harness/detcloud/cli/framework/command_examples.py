@@ -201,6 +201,7 @@ _CLUSTER = {
     "master logs": "--follow",
     "debug dump": "experiment#7",
     "deploy export": "--team vision --config cluster.yaml --output terraform",
+    "deploy trust local": "--clouds clouds.yaml",
 }
 _FLAT = {
     "preview-search": "config.yaml",

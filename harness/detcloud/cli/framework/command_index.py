@@ -412,6 +412,12 @@ _CLUSTER = (
         )
     ),
     Command("deploy", "export", "export a team's cluster for Terraform", "deploy", is_local=True),
+    Command(
+        "deploy",
+        "trust local",
+        "print the commands that let clouds trust a server on own machines",
+        "deploy_server_trust",
+    ),
 )
 
 _FLAT = (

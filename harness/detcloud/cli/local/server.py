@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -80,38 +81,45 @@ def server_environment(state: str | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders)), **chosen}
 
 
-def server_command(
-    home: Home,
-    slots: int | None,
-    port: int | None,
-    config: Path | None = None,
-    files: Path | None = None,
-) -> list[str]:
-    """Return the command that runs the server in the foreground. A setting that is None is left to
-    the server. Nothing is started.
+@dataclass(frozen=True)
+class ServerChoices:
+    """The settings of a new server. A setting that is None is left to the server."""
 
-    Args:
-        slots: the number of slots.
-        port: the port to listen on.
-        config: a cluster configuration; the path becomes absolute.
-        files: the folder of objects and checkpoints; the path becomes absolute.
+    slots: int | None = None
+    """The number of slots."""
+    port: int | None = None
+    """The port to listen on."""
+    config: Path | None = None
+    """A cluster configuration that applies from the start."""
+    files: Path | None = None
+    """The folder of objects and checkpoints."""
+    clouds: str | None = None
+    """The absolute path of a file with remote accounts, or `none` to remove the accounts."""
+
+
+DEFAULTS = ServerChoices()
+
+
+def server_command(home: Home, choices: ServerChoices) -> list[str]:
+    """Return the command that runs the server in the foreground. Nothing is started.
+
+    Paths become absolute.
     """
+    slots, port, config, files = choices.slots, choices.port, choices.config, choices.files
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
     command += ["--config", str(config.absolute())] if config is not None else []
     command += ["--files", str(files.absolute())] if files is not None else []
+    command += ["--clouds", choices.clouds] if choices.clouds is not None else []
     return command + (["--port", str(port)] if port is not None else [])
 
 
 def start_server(
     home: Home,
+    choices: ServerChoices = DEFAULTS,
     *,
-    slots: int | None = None,
-    port: int | None = None,
-    config: Path | None = None,
     state: str | None = None,
-    files: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
     patience: ServerPatience = PATIENCE,
 ) -> ServerRecord:
@@ -123,11 +131,8 @@ def start_server(
     process. A new server that does not answer is killed, and also on Ctrl-C.
 
     Args:
-        slots: the number of slots; None for the server's choice.
-        port: the port to listen on; None for the server's choice.
-        config: a cluster configuration that applies from the start.
+        choices: the settings of a new server.
         state: the place of the state; None for the present place.
-        files: the folder of objects and checkpoints; None for the present folder.
         on_wait: called repeatedly with the seconds waited so far.
         patience: the longest waits.
 
@@ -147,7 +152,7 @@ def start_server(
         with home.log.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
-                server_command(home, slots, port, config, files),
+                server_command(home, choices),
                 env=environment,
                 cwd=home.folder,
                 stdin=subprocess.DEVNULL,

@@ -17,7 +17,9 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.cli.local.server import (
+    ServerChoices,
     ServerPatience,
+    server_command,
     server_environment,
     server_path,
     start_server,
@@ -178,6 +180,14 @@ def test_second_up_with_different_options_is_an_error(home: Home, detcloud: Detc
     differences = f"port {port}, not {port - 1} and 3 slots, not 2"
     assert again.err.startswith(f"error: the running cluster has {differences}; ")
     assert "`detcloud down` and this command again" in again.err
+    again = detcloud("up", "--clouds", "clouds.yaml")
+    assert again.code == 1
+    assert "remote accounts that only a start changes" in again.err
+
+
+def test_command_of_the_server_has_the_clouds_only_if_given(home: Home) -> None:
+    assert server_command(home, ServerChoices(clouds="none"))[-2:] == ["--clouds", "none"]
+    assert "--clouds" not in server_command(home, ServerChoices())
 
 
 def test_unusable_data_folder_is_an_error(
