@@ -1,6 +1,6 @@
 """The service behind an agent's two calls, enrol and sync."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -61,6 +61,8 @@ class SyncResponse:
     """The time in ms since the tick's last pass over the instances of the agent's pool. None
     without a recorded pass.
     """
+    code: str = ""
+    """The digest of the agent's code, "" from an agent that does not update itself."""
 
 
 class AgentService:
@@ -125,7 +127,21 @@ class AgentService:
                 under this name. "too_large" if the agent's state would not fit into a row.
             TableError: the state table failed.
         """
-        message = AgentEnrolled(agent, pool, slots, version, label, address, runtime, installation)
+        return self.enrol_with(
+            AgentEnrolled(agent, pool, slots, version, label, address, runtime, installation)
+        )
+
+    def enrol_with(
+        self, message: AgentEnrolled, more_writes: Callable[[], tuple[Write, ...]] = tuple
+    ) -> int:
+        """Start a new session of the agent as `enrol` does, and return the session's epoch.
+
+        Args:
+            message: the agent.
+            more_writes: returns further writes of the commit. It is called again after a conflict,
+                and its errors are passed on.
+        """
+        agent, pool = message.agent, message.pool
         key = Key(instances_partition(pool), agent)
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)
@@ -133,7 +149,8 @@ class AgentService:
                 raise CommandRefused("forbidden", f"the cluster no longer needs instance {agent}")
             # The provisioner looks for a session before a termination. This condition closes the
             # race: either enrol sees the termination, or the provisioner sees the session.
-            checks = (Check(key, Expect.ABSENT if row is None else row.revision),)
+            check = Check(key, Expect.ABSENT if row is None else row.revision)
+            checks = (check, *more_writes())
             try:
                 epoch = self._engine.execute_command(
                     addresses.agent(agent), message, extra_writes=partial(_fixed_writes, checks)
@@ -182,6 +199,7 @@ class AgentService:
             tunnels=tuple(opened.tunnel for opened in state.tunnels),
             ends_ms=state.ends_ms,
             tick_age_ms=self._tick_ages.age_ms(state.pool, self._engine.clock()),
+            code=state.code,
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:

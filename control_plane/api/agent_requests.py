@@ -42,6 +42,8 @@ AGENT_NAME = text_form(
 )
 INSTALLATION = text_form(r"^[0-9a-f]{0,32}$", "at most 32 hexadecimal digits in lower case")
 
+DIGEST = text_form(r"^([0-9a-f]{64})?$", "a SHA-256 in lower case, or nothing")
+
 _COUNT_MAX = 2**53
 
 AllocationName = Annotated[
@@ -87,6 +89,8 @@ class Enrolment(AgentBody):
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
     runtime: ShortText = ""
     installation: Annotated[str, Field(pattern=INSTALLATION)] = ""
+    credential_sha256: Annotated[str, Field(pattern=DIGEST)] = ""
+    code: Annotated[str, Field(pattern=DIGEST)] = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

@@ -6,12 +6,14 @@ from typing import Literal
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AGENTS, AgentState
+from control_plane.agents.agent_code import agent_code
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
+from detcloud.shared.version import __version__
 
 PROCESS_RUNTIME = "process"
 """The runtime of agents that run trials as processes, without containers."""
@@ -63,6 +65,7 @@ class Agent(Answer):
     draining: bool
     faults: list[FaultView]
     exclusions: list[ExclusionView]
+    behind: bool
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -177,4 +180,15 @@ def _agent_answer(state: AgentState) -> Agent:
             ExclusionView(reason=known.reason, since_ms=known.since_ms, until_ms=known.until_ms)
             for known in state.exclusions
         ],
+        behind=_is_behind(state),
     )
+
+
+def _is_behind(state: AgentState) -> bool:
+    """Return whether the agent runs other code than this cluster has.
+
+    Agents that do not update themselves report no digest, so that their release is compared.
+    """
+    if state.code:
+        return state.code != agent_code().sha256
+    return state.version not in ("", __version__)

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
+from control_plane.agents.agent_code import agent_code
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.fault_reports import report_faults
 from control_plane.agents.service import SyncResponse
@@ -24,6 +25,7 @@ from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.usecases.tunnels import NO_TUNNELS, TunnelList, list_tunnels
+from detcloud.shared.version import __version__
 
 # The reason of a notice that the cloud announced to the cluster, not to the machine.
 END_REASON = "the cloud announced that this machine will be taken away"
@@ -175,7 +177,8 @@ def _answer_fields(
 
     Some fields are included only in these cases: `tunnels` if tunnels to the agent's allocations
     are open, `notice` if the end of the machine is announced, and `tick_age_ms` if a pass of the
-    tick over the pool's instances is recorded.
+    tick over the pool's instances is recorded. `code` is included for an agent that updates itself
+    and runs other code than this cluster has.
 
     `revision` is the hash of the answer (`AgentAnswer.revision`). `desired` are the entries of the
     desired state, each completed by `_desired_entry`.
@@ -193,6 +196,8 @@ def _answer_fields(
         fields["tick_age_ms"] = answer.tick_age_ms
     if tunnels.entries:
         fields["tunnels"] = tunnels.entries
+    if answer.code and answer.code != agent_code().sha256:
+        fields["code"] = {"version": __version__, "sha256": agent_code().sha256}
     return fields
 
 

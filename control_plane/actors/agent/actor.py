@@ -121,6 +121,8 @@ class AgentState:
     """The exclusions of the machine from the pool. New sessions and losses do not change them."""
     installation: str = ""
     """The field `installation` of the last AgentEnrolled."""
+    code: str = ""
+    """The digest of the agent's code. "": an agent that does not update itself."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -245,6 +247,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         faults=faults,
         exclusions=exclusions,
         installation=message.installation,
+        code=message.code,
     )
 
 

@@ -29,6 +29,8 @@ class AgentEnrolled:
     """The incarnation of the cluster's state and the id of the agent's work directory, as
     `INCARNATION/ID`. "": an older agent, or the agent of an instance.
     """
+    code: str = ""
+    """The digest of the agent's code. "": an agent that does not update itself."""
 
 
 @dataclass(frozen=True, slots=True)

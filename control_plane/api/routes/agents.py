@@ -5,7 +5,7 @@ import random
 import time
 from typing import Annotated, Any
 
-from fastapi import Body, Path, Response
+from fastapi import Body, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
@@ -24,6 +24,7 @@ from control_plane.api.agent_requests import (
     slot_tuples,
     sync_requests,
 )
+from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response, json_response
@@ -35,6 +36,7 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.usecases.agent_enrolment import EnrolmentRequest, enrol_agent
+from control_plane.usecases.agent_removal import remove_agent
 from control_plane.usecases.agent_sync import AgentAnswer, answer_sync, sync_agent
 from control_plane.usecases.idempotency import IdempotentRequest
 from detcloud.shared.dead_tick import DEAD_TICK
@@ -73,6 +75,7 @@ class EnrolmentAnswer(Answer):
     incarnation: str
     image: str
     image_needs_login: bool
+    credential: bool
 
 
 @router.get("/agents")
@@ -102,6 +105,25 @@ def disable(
     return _execute(services, agent_id, AgentDisableRequested(drain=drain), request)
 
 
+@router.delete("/agents/{agent_id}", response_model=agents.Agent)
+@require_role(Role.ADMIN)
+def remove(
+    agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Remove an agent that runs no trials, and revoke the tokens of its machine.
+
+    Removing a removed agent changes nothing. Errors: `not_found` for an unknown agent. `conflict`
+    if the agent runs trials, or the provisioner launched the machine. `unavailable` if the agent's
+    rows change in every attempt.
+    """
+    answer = request.execute(
+        services,
+        lambda extra_writes: remove_agent(services, agent_id, request.by, extra_writes),
+        lambda reply: agents.describe_agent(services, reply),
+    )
+    return answer_response(answer)
+
+
 @router.post("/agents/{agent_id}/slots/{slot_id}/enable", response_model=agents.Agent)
 @require_role(Role.ADMIN)
 def enable_slot(
@@ -120,7 +142,9 @@ def disable_slot(
 
 @router.post("/agents")
 @require_role(Role.JOIN)
-def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> EnrolmentAnswer:
+def enrol(
+    body: Enrolment, caller: Caller, services: ServicesParameter, http_request: Request
+) -> EnrolmentAnswer:
     enrolment = EnrolmentRequest(
         name=body.name,
         resource_pool=body.resource_pool,
@@ -130,8 +154,11 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         address=body.address,
         runtime=body.runtime,
         installation=body.installation,
+        credential_digest=body.credential_sha256,
+        code=body.code,
     )
-    session = enrol_agent(services, enrolment, caller)
+    bearer = request_token(http_request, services.cluster_id)
+    session = enrol_agent(services, enrolment, caller, bearer)
     return EnrolmentAnswer(
         agent_id=body.name,
         token=session.token,
@@ -140,6 +167,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         incarnation=session.incarnation,
         image=session.image,
         image_needs_login=session.image_needs_login,
+        credential=session.has_credential,
     )
 
 

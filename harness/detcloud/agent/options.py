@@ -83,6 +83,17 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    parser.add_argument(
+        "--installed",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of the installation by `detcloud agent add`, which updates the agent",
+    )
+    parser.add_argument(
+        "--no-updates",
+        action="store_true",
+        help="update only when an admin requests it, not by itself while idle",
+    )
     _add_process_options(parser)
     _add_container_options(parser)
     return parser.parse_args()
