@@ -63,6 +63,8 @@ class SyncResponse:
     """
     code: str = ""
     """The digest of the agent's code, "" from an agent that does not update itself."""
+    upgrade: str = ""
+    """The digest of the code that an admin requested for the agent, or ""."""
 
 
 class AgentService:
@@ -200,6 +202,7 @@ class AgentService:
             ends_ms=state.ends_ms,
             tick_age_ms=self._tick_ages.age_ms(state.pool, self._engine.clock()),
             code=state.code,
+            upgrade=state.upgrade,
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:

@@ -66,6 +66,7 @@ class Agent(Answer):
     faults: list[FaultView]
     exclusions: list[ExclusionView]
     behind: bool
+    updatable: bool
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -181,6 +182,7 @@ def _agent_answer(state: AgentState) -> Agent:
             for known in state.exclusions
         ],
         behind=_is_behind(state),
+        updatable=bool(state.code),
     )
 
 

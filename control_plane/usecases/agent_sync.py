@@ -156,7 +156,10 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
     ]
     tunnels = list_tunnels(services, agent_id, answer.tunnels) if answer.tunnels else NO_TUNNELS
     ends = [] if answer.ends_ms is None else [answer.ends_ms]
-    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries])
+    # A requested upgrade must end a held call.
+    code = _offered_code(answer)
+    offered = [code] if code is not None and code["now"] else []
+    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries, *offered])
     revision = int.from_bytes(sha256(content).digest()[:6]) + 1
     return AgentAnswer(
         fields=_answer_fields(answer, revision, desired, tunnels),
@@ -196,9 +199,23 @@ def _answer_fields(
         fields["tick_age_ms"] = answer.tick_age_ms
     if tunnels.entries:
         fields["tunnels"] = tunnels.entries
-    if answer.code and answer.code != agent_code().sha256:
-        fields["code"] = {"version": __version__, "sha256": agent_code().sha256}
+    if (code := _offered_code(answer)) is not None:
+        fields["code"] = code
     return fields
+
+
+def _offered_code(answer: SyncResponse) -> dict[str, Any] | None:
+    """Return the field `code` of the answer: the code that the agent should run.
+
+    `now` is whether an admin requested this code, so that the agent does not wait until it is idle.
+    Return None for an agent that does not update itself, or that runs this code.
+    """
+    if not answer.code:
+        return None
+    own = agent_code().sha256
+    if answer.code == own:
+        return None
+    return {"version": __version__, "sha256": own, "now": answer.upgrade == own}
 
 
 def _trial_id(entry: dict[str, Any]) -> int:

@@ -129,7 +129,9 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     listed = tuple((number, "cuda", long, long) for number in range(slots))
     installation = f"{'f' * 32}/{'f' * 32}"
     host = "a" * 253
-    return to_agent.AgentEnrolled(name, pool, listed, text(200), "", host, "docker", installation)
+    return to_agent.AgentEnrolled(
+        name, pool, listed, text(200), "", host, "docker", installation, "f" * 64
+    )
 
 
 def large_experiment(number: int, trials: int) -> to_experiment.ExperimentSubmitted:
@@ -432,6 +434,9 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AllocationRemoved: Largest(_CROWDED, lambda: to_agent.AllocationRemoved(10, 1)),
     to_agent.AgentDeclaredLost: Largest(_CROWDED, lambda: to_agent.AgentDeclaredLost(1)),
     to_agent.AgentForgotten: Largest(_CROWDED, lambda: to_agent.AgentForgotten(1)),
+    to_agent.AgentUpgradeRequested: Largest(
+        _CROWDED, lambda: to_agent.AgentUpgradeRequested("f" * 64)
+    ),
     to_agent.AgentEnableRequested: Largest(_CROWDED, to_agent.AgentEnableRequested),
     to_agent.FaultsReported: Largest(
         _CROWDED,

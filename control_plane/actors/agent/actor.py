@@ -23,6 +23,7 @@ from control_plane.actors.messages.agent import (
     AgentExcluded,
     AgentForgotten,
     AgentMessage,
+    AgentUpgradeRequested,
     AllocationPlaced,
     AllocationRemoved,
     ExclusionEnded,
@@ -123,6 +124,8 @@ class AgentState:
     """The field `installation` of the last AgentEnrolled."""
     code: str = ""
     """The digest of the agent's code. "": an agent that does not update itself."""
+    upgrade: str = ""
+    """The digest of the code that an admin requested for this agent last, or ""."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -142,7 +145,7 @@ def step(
     an enrollment.
 
     Raises:
-        CommandRefused: not_found or conflict; see `_apply_command`, `_open_tunnel` and
+        CommandRefused: not_found or conflict; see `_apply_setting`, `_open_tunnel` and
             `_refuse_other_installation`.
     """
     if isinstance(message, AgentEnrolled):
@@ -169,8 +172,9 @@ def step(
             | FaultsReported()
             | AgentExcluded()
             | ExclusionEnded()
+            | AgentUpgradeRequested()
         ):
-            return _apply_availability(state, message, context)
+            return _apply_command(state, message, context)
         case TunnelOpened() | TunnelClosed():
             return _apply_tunnel(state, message, context)
         case _:
@@ -248,6 +252,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         exclusions=exclusions,
         installation=message.installation,
         code=message.code,
+        upgrade="" if state is None else state.upgrade,
     )
 
 
@@ -281,24 +286,28 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
     context.write_row(partition, agent, json.dumps({**before, **fields}).encode(), expected=row)
 
 
-def _apply_availability(
+def _apply_command(
     state: AgentState,
     message: AgentEnableRequested
     | AgentDisableRequested
     | FaultsReported
     | AgentExcluded
-    | ExclusionEnded,
+    | ExclusionEnded
+    | AgentUpgradeRequested,
     context: StepContext,
 ) -> AgentState:
-    """Apply a user's setting, a report of faults, or an exclusion. Raises as `_apply_command`."""
+    """Apply an admin's command, a report of faults, or an exclusion. Raises as `_apply_setting`."""
     if isinstance(message, FaultsReported):
         return _apply_faults(state, message, context)
     if isinstance(message, AgentExcluded | ExclusionEnded):
         return _apply_exclusion(state, message, context)
-    return _apply_command(state, message, context)
+    if isinstance(message, AgentUpgradeRequested):
+        context.reply = state.agent
+        return evolve(state, upgrade=message.code)
+    return _apply_setting(state, message, context)
 
 
-def _apply_command(
+def _apply_setting(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested, context: StepContext
 ) -> AgentState:
     """Enable or disable the agent, or a single slot. The reply is the agent's id.

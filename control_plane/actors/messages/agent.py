@@ -34,6 +34,14 @@ class AgentEnrolled:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentUpgradeRequested:
+    """An admin requested that the agent starts other code now, while its trials continue."""
+
+    code: str
+    """The digest of the archive of the code."""
+
+
+@dataclass(frozen=True, slots=True)
 class AllocationPlaced:
     """The pool placed an allocation on the agent."""
 
@@ -162,6 +170,7 @@ AgentMessage = (
     | AllocationRemoved
     | AgentDeclaredLost
     | AgentForgotten
+    | AgentUpgradeRequested
     | AgentEnableRequested
     | AgentDisableRequested
     | FaultsReported

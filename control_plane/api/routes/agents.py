@@ -10,8 +10,13 @@ from fastapi.concurrency import run_in_threadpool
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.actors import addresses
-from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnableRequested
+from control_plane.actors.messages.agent import (
+    AgentDisableRequested,
+    AgentEnableRequested,
+    AgentUpgradeRequested,
+)
 from control_plane.actors.step import CommandRefused
+from control_plane.agents.agent_code import agent_code
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.sync_acceptance import SyncRequest
@@ -103,6 +108,23 @@ def disable(
 ) -> Response:
     drain = body is not None and body.drain
     return _execute(services, agent_id, AgentDisableRequested(drain=drain), request)
+
+
+@router.post("/agents/{agent_id}/upgrade", response_model=agents.Agent)
+@require_role(Role.ADMIN)
+def upgrade(
+    agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Request that an agent starts the code of this cluster now; its trials continue.
+
+    A lost agent does so when it comes back. Errors: `not_found` for an unknown agent. `conflict`
+    for an agent that `detcloud agent add` did not install.
+    """
+    state = agents.find_agent(services, agent_id)
+    if state is not None and not state.code:
+        text = f"agent {agent_id} was not installed by `detcloud agent add`; upgrade its package"
+        raise RequestError(Code.CONFLICT, f"{text} on the machine, or replace the instance")
+    return _execute(services, agent_id, AgentUpgradeRequested(agent_code().sha256), request)
 
 
 @router.delete("/agents/{agent_id}", response_model=agents.Agent)
@@ -256,7 +278,7 @@ async def _hold_call(
 def _execute(
     services: Services,
     agent_id: str,
-    message: AgentEnableRequested | AgentDisableRequested,
+    message: AgentEnableRequested | AgentDisableRequested | AgentUpgradeRequested,
     request: IdempotentRequest,
 ) -> Response:
     """Execute a command of the agent once per idempotency key; answer with the changed agent.

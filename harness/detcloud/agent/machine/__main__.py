@@ -18,7 +18,7 @@ from detcloud.agent.machine.checks import Finding
 from detcloud.agent.machine.installer import InstallationFailed, InstallRequest, Package
 from detcloud.agent.machine.installer import install as install_agent
 from detcloud.agent.machine.installer import remove as remove_agent
-from detcloud.agent.machine.layout import Settings, find_layout
+from detcloud.agent.machine.layout import Settings, find_layout, read_settings
 from detcloud.agent.machine.services import ServiceFailed
 from detcloud.agent.machine.versions import VersionFailed
 
@@ -61,18 +61,27 @@ def main() -> int:
 
 
 def _parse_request(options: dict[str, Any], is_user_install: bool) -> InstallRequest:
-    """Return the request for the options. Raise OSError if the archive cannot be read."""
+    """Return the request for the options. Raise OSError if the archive cannot be read.
+
+    A missing option keeps the setting of the present installation.
+    """
     layout = find_layout(is_user_install=is_user_install)
+    known = read_settings(layout.config) or Settings("", "", "", "")
+
+    def choose(option: str, former: str, default: str = "") -> str:
+        return str(options.get(option) or former or default)
+
+    more = options.get("options")
     settings = Settings(
-        url=str(options["url"]),
-        pool=str(options["pool"]),
-        name=str(options.get("name") or default_name()),
-        work=str(options.get("work_dir") or layout.work),
-        pin=str(options.get("pin") or ""),
-        label=str(options.get("label") or ""),
-        options=tuple(str(word) for word in options.get("options") or ()),
-        updates=bool(options.get("updates", True)),
-        python=str(options.get("python") or sys.executable),
+        url=choose("url", known.url),
+        pool=choose("pool", known.pool),
+        name=choose("name", known.name, default_name()),
+        work=choose("work_dir", known.work, str(layout.work)),
+        pin=choose("pin", known.pin),
+        label=choose("label", known.label),
+        options=tuple(str(word) for word in more) if more else known.options,
+        updates=bool(options.get("updates", known.updates)),
+        python=choose("python", known.python, sys.executable),
         environment={name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
     )
     archive = Path(str(options["archive"])).read_bytes()

@@ -3,25 +3,42 @@
 # `detcloud agent join-line` prints the command that downloads and starts the script.
 set -eu
 
+is_new_enough() {
+    "$1" -I -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+# A Python in the home of root or of another user cannot be executed by the agent's user.
+is_private() {
+    [ "$(id -u)" = 0 ] || return 1
+    case "$(readlink -f "$1")" in
+    /root/* | /home/*) return 0 ;;
+    esac
+    return 1
+}
+
 find_python() {
-    for candidate in "$@" python3.14 python3.13 python3.12 python3.11 python3; do
-        if [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 &&
-            "$candidate" -I -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' \
-                >/dev/null 2>&1; then
-            command -v "$candidate"
-            return 0
-        fi
+    for name in python3.14 python3.13 python3.12 python3.11 python3; do
+        for candidate in "$(command -v "$name" || true)" "/usr/local/bin/$name" "/usr/bin/$name"; do
+            if [ -x "$candidate" ] && is_new_enough "$candidate" && ! is_private "$candidate"; then
+                echo "$candidate"
+                return 0
+            fi
+        done
     done
     return 1
 }
 
-wanted=
+python=
 previous=
 for word in "$@"; do
-    [ "$previous" != --python ] || wanted=$word
+    [ "$previous" != --python ] || python=$word
     previous=$word
 done
-if ! python=$(find_python "$wanted"); then
+if [ -n "$python" ] && ! is_new_enough "$python"; then
+    echo '{"check": "python", "state": "error", "text": "the Python of --python does not work, or is older than 3.11"}'
+    exit 1
+fi
+if [ -z "$python" ] && ! python=$(find_python); then
     echo '{"check": "python", "state": "error", "text": "no Python 3.11 or newer was found; install one, for example with `uv python install 3.12` or your distribution, and name it with --python"}'
     exit 1
 fi
@@ -37,7 +54,7 @@ def parse_options():
     parser.add_argument("--url", default="", help="the cluster")
     parser.add_argument("--token", default="", help="a join token")
     parser.add_argument("--pin", default="", help="the pin of the server's certificate")
-    parser.add_argument("--pool", default="default", help="the resource pool to join")
+    parser.add_argument("--pool", default="", help="the resource pool to join")
     parser.add_argument("--name", default="", help="the agent's name (default: the host name)")
     parser.add_argument("--label", default="", help="the agent's label")
     parser.add_argument("--python", default="", help="the Python that trials use")
@@ -52,8 +69,7 @@ def parse_options():
 
 def fetch_package(options):
     if options.get("archive"):
-        with open(options["archive"], "rb") as file:
-            return options["version"], options["sha256"], file.read()
+        return options["version"], options["sha256"], Path(options["archive"]).read_bytes()
     url, pin, token = options["url"], options["pin"], options["token"]
     code = json.loads(get(url, "/api/v1/agent-code", pin=pin, token=token).content)
     path = "/api/v1/agent-code/" + code["sha256"]
@@ -61,25 +77,19 @@ def fetch_package(options):
 
 
 def install(options, show):
-    import io
     import os
     import subprocess
     import sys
-    import tarfile
     import tempfile
 
     version, sha256, content = fetch_package(options)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ServerUnreachable("the archive of the agent's code is damaged; try again")
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
-            archive.extractall(folder, filter="data")
-        path = os.path.join(folder, "code.tar.gz")
-        with open(path, "wb") as file:
-            file.write(content)
-        for place, folders, files in os.walk(folder):
-            os.chmod(place, 0o755)
-        wanted = {**options, "version": version, "sha256": sha256, "archive": path}
+        unpack(content, folder)
+        path = Path(folder, "code.tar.gz")
+        path.write_bytes(content)
+        wanted = {**options, "version": version, "sha256": sha256, "archive": str(path)}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "detcloud.agent.machine", "install"],
             env={**os.environ, "PYTHONPATH": folder},
@@ -99,7 +109,8 @@ def main():
 
     options = parse_options()
     is_json = options.pop("stdin")
-    options["updates"] = not options.pop("no_updates")
+    if options.pop("no_updates"):
+        options["updates"] = False
     if is_json:
         options.update(json.load(sys.stdin))
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KILL_SECONDS = 5.0
+JOIN_SECONDS = 60.0
+# The beginning of the agent's log line after a refusal.
+REFUSAL = "the cluster refused the agent:"
 _MODULES = ("launcher.py", "keeper.py")
 _CREATED = "created-user"
 
@@ -99,10 +102,44 @@ def install(request: InstallRequest, report: Callable[[Finding], None]) -> None:
     _write_files(layout, settings)
     manager = find_manager(layout)
     was_running = manager.is_running()
+    before_seconds = time.time()
     manager.start(settings.python)
     if was_running and was_changed:
         manager.restart()
+    if was_changed or not was_running:
+        _wait_for_answer(layout, manager, before_seconds)
     report(Finding("service", "ok", f"{manager.name} runs the agent; {manager.log_place()}"))
+    report(Finding("agent", "ok", settings.name))
+
+
+def _wait_for_answer(layout: Layout, manager: ServiceManager, since_seconds: float) -> None:
+    """Wait until the cluster has answered the started agent.
+
+    Args:
+        layout: the installation.
+        manager: the manager of the agent.
+        since_seconds: the epoch time before the start.
+
+    Raises:
+        InstallationFailed: the cluster refuses the agent, or JOIN_SECONDS have passed.
+    """
+    until = time.monotonic() + JOIN_SECONDS
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            # The agent's first answer writes the file. Times of files have a coarse clock.
+            if (layout.work / "confirmed.json").lstat().st_mtime > since_seconds - 0.1:
+                return
+        line = manager.last_line()
+        if REFUSAL in line:
+            raise InstallationFailed(
+                f"{line.partition(REFUSAL)[2].strip()}; make a new line with "
+                "`detcloud agent join-line`, or repeat `detcloud agent add`"
+            )
+        time.sleep(0.1)
+    raise InstallationFailed(
+        f"the agent runs, but has no answer from the cluster after {JOIN_SECONDS:.0f} s: "
+        f"{manager.last_line() or 'its log is empty'}; look at `{manager.log_place()}`"
+    )
 
 
 def remove(*, is_user_install: bool, report: Callable[[Finding], None]) -> None:

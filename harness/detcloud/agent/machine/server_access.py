@@ -1,13 +1,19 @@
-"""Requests of the installer to the cluster, which may have a pinned certificate."""
+"""Requests of the installer to the cluster, and the unpacking of the agent's code.
+
+The installer's script contains this module, which therefore imports no other module of detcloud.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import io
 import json
 import ssl
+import tarfile
 import urllib.request
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -65,6 +71,29 @@ def get(url: str, path: str, *, pin: str = "", token: str = "") -> ServerAnswer:
     except ValueError:
         seconds = None
     return ServerAnswer(content, seconds)
+
+
+def unpack(content: bytes, folder: str) -> None:
+    """Unpack a compressed tar archive of plain files into a folder.
+
+    Python 3.11.2 of Debian has no filters for tar archives, so that names are checked here.
+
+    Raises:
+        ValueError: the archive is damaged, or has a link or a name outside the folder.
+        OSError: a file cannot be written.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+            for member in archive:
+                parts = member.name.split("/")
+                opened = archive.extractfile(member) if member.isreg() else None
+                if opened is None or ".." in parts or "" in parts:
+                    raise ValueError(f"the archive has an unexpected entry {member.name!r}")
+                path = Path(folder, *parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(opened.read())
+    except (tarfile.TarError, EOFError) as error:
+        raise ValueError(f"the archive is damaged: {error}") from error
 
 
 def _download(url: str) -> bytes:

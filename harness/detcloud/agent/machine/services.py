@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from detcloud.agent.machine.layout import UNIT, Layout
 
 STOP_SECONDS = 60.0
+LOG_CHARACTERS = 4096
 _CRON = Path("/etc/cron.d")
 
 
@@ -44,6 +45,9 @@ class ServiceManager(Protocol):
 
     def log_place(self) -> str:
         """Return the command that shows the agent's log."""
+
+    def last_line(self) -> str:
+        """Return the last line of the agent's log, or "" if the log is empty or unreadable."""
 
 
 class Systemd:
@@ -91,6 +95,12 @@ class Systemd:
     def log_place(self) -> str:
         """Return the command of journalctl."""
         return " ".join(["journalctl", *self._scope, "-u", UNIT])
+
+    def last_line(self) -> str:
+        """Return the last line of the journal of the unit."""
+        command = ["journalctl", *self._scope, "-u", UNIT, "-n", "1", "-o", "cat", "--no-pager"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
 
     def _call(self, *words: str) -> None:
         done = subprocess.run(
@@ -166,6 +176,17 @@ class KeeperService:
     def log_place(self) -> str:
         """Return the path of the log."""
         return f"tail {self._layout.work}/agent.log"
+
+    def last_line(self) -> str:
+        """Return the last line of the log. Refuse a link, which the agent's user could place."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._layout.work / "agent.log", flags)
+            with os.fdopen(descriptor, errors="replace") as log:
+                lines = log.read()[-LOG_CHARACTERS:].splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
 
     def _pid(self) -> int | None:
         """Return the process id of the keeper, or None without a running keeper."""

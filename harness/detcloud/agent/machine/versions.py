@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 from detcloud.agent.machine.launcher import link
+from detcloud.agent.machine.server_access import unpack
 
 MARKER = "detcloud.json"
 """The file of a complete version, with the digest of the archive."""
@@ -63,8 +62,7 @@ def install_version(versions: Path, version: str, sha256: str, archive: bytes, p
         raise VersionFailed("the archive of the agent's code is damaged; try again")
     shutil.rmtree(folder, ignore_errors=True)
     packages = _make_environment(folder, python)
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as opened:
-        opened.extractall(packages, filter="data")
+    unpack(archive, str(packages))
     _run(
         [str(folder / "bin/python"), "-P", "-c", "import detcloud.agent.__main__"],
         "the agent's code does not start",
@@ -97,6 +95,9 @@ def _run(command: list[str], problem: str) -> str:
     """Run a command, and return the output. Raise VersionFailed with `problem` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except PermissionError as error:
+        text = "the agent's user cannot execute it; name a Python for all users with --python"
+        raise VersionFailed(f"{problem}: {text}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise VersionFailed(f"{problem}: {error}") from error
     if done.returncode:

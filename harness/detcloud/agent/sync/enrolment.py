@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from detcloud.agent.slots import Slot
 
 # The statuses of answers that refuse a token.
-REFUSED_TOKEN = (401, 403)
+FORBIDDEN = 403
+REFUSED_TOKEN = (401, FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +126,20 @@ class EnrolmentSender:
     def _send_with_any(self, tokens: Sequence[str], more: dict[str, Any]) -> dict[str, Any]:
         """Send the enrolment with each token until the cluster accepts one; return the answer.
 
-        Raise the ApiError of the last token if the cluster refuses all tokens.
+        Raise an ApiError if the cluster refuses all tokens: of the first token with the status 403,
+        whose message says more than that of an unknown token, else of the last token.
         """
-        *others, last = tokens
-        for token in others:
+        refusal: ApiError | None = None
+        for token in tokens:
             try:
                 return self._send_once(token, more)
             except ApiError as error:
                 if error.status not in REFUSED_TOKEN:
                     raise
-        return self._send_once(last, more)
+                if refusal is None or refusal.status != FORBIDDEN:
+                    refusal = error
+        assert refusal is not None
+        raise refusal
 
     def has_moved(self) -> bool:
         """Return whether the machine has another address than at the last enrolment.

@@ -33,6 +33,11 @@ def _use_text(agent: Item) -> str:
     return "draining" if agent.get("draining") else "disabled"
 
 
+def _version_text(agent: Item) -> str:
+    """Return the agent's release, with a note if the agent runs other code than the cluster."""
+    return f"{agent['version']} (behind)" if agent.get("behind") else str(agent["version"])
+
+
 COLUMNS = (
     field_column("ID", "id"),
     field_column("Name", "name", drop_rank=2),
@@ -44,7 +49,7 @@ COLUMNS = (
     Column(
         "Busy", lambda agent: sum(slot.get("allocation") is not None for slot in agent["slots"])
     ),
-    field_column("Version", "version", drop_rank=1),
+    Column("Version", _version_text, drop_rank=1),
     time_column("Enrolled", "enrolled_ms", drop_rank=3),
 )
 SLOT_COLUMNS = (
