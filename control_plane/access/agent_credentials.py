@@ -1,4 +1,4 @@
-"""The credentials of machines: tokens that let one installation of an agent enrol again.
+"""The credentials of machines: tokens for repeated enrolments of a single installation.
 
 The agent generates the credential and sends only its digest, so that no answer contains a secret.
 The commit of the enrolment stores the digest. A join token that is good for one agent is bound to
@@ -29,7 +29,7 @@ class CredentialRecord:
 
 @dataclass(frozen=True)
 class CredentialRequest:
-    """The part of an enrolment that proves the machine and names its next credential."""
+    """The proof of the machine and the digest of the next credential in an enrolment."""
 
     agent: str
     pool: str
@@ -131,7 +131,7 @@ def revocation_writes(table: StateTable, agent: str) -> tuple[Write, ...]:
 def _replace(
     table: StateTable, request: CredentialRequest, join_digest: str | None
 ) -> tuple[Write, ...]:
-    """Return the writes that replace the credential of an agent, and revoke the former one.
+    """Return the writes that store an agent's next credential and revoke the former credential.
 
     Args:
         table: the state table.

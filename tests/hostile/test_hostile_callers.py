@@ -47,7 +47,8 @@ BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
 AGENT_CODE = {("get", f"{V1}/agent-code"), ("get", f"{V1}/agent-code/{{sha256}}")}
 METRICS = {("get", f"{V1}/metrics")}
 ADMINS = re.compile(
-    rf"{V1}/agents/.*/(enable|disable|upgrade)$|{V1}/resource-pools/.*/(un)?drain$|.*/retention/cleanup$"
+    rf"{V1}/agents/.*/(enable|disable|upgrade)$|{V1}/resource-pools/.*/(un)?drain$"
+    r"|.*/retention/cleanup$"
 )
 CHANGED_BY_ADMINS = re.compile(
     rf"{V1}/(resource-pools/|cluster/configuration|agents/{{agent_id}}$)"

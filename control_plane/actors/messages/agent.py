@@ -35,7 +35,7 @@ class AgentEnrolled:
 
 @dataclass(frozen=True, slots=True)
 class AgentUpgradeRequested:
-    """An admin requested that the agent starts other code now, while its trials continue."""
+    """An admin requested other code for the agent at once, without a stop of trials."""
 
     code: str
     """The digest of the archive of the code."""

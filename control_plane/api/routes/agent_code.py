@@ -58,14 +58,14 @@ def get_code(sha256: Digest, services: ServicesParameter) -> Response:
 
 
 def _keep_own_code(services: Services, sha256: str) -> None:
-    """Write this cluster's archive to the object store if `sha256` is its digest."""
+    """Write this cluster's archive to the object store if the archive has this digest."""
     if sha256 == agent_code().sha256:
         keep_agent_code(services.objects)
 
 
 @cache
 def installer_script() -> str:
-    """Return the installer's script, with the module for requests to the cluster in it."""
+    """Return the installer's script together with the module for requests to the cluster."""
     folder = resources.files("detcloud.agent.machine")
     script = folder.joinpath("install.sh").read_text(encoding="utf-8")
     module = folder.joinpath("server_access.py").read_text(encoding="utf-8")

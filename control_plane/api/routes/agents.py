@@ -115,7 +115,7 @@ def disable(
 def upgrade(
     agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Request that an agent starts the code of this cluster now; its trials continue.
+    """Request that an agent starts the code of this cluster now, without a stop of trials.
 
     A lost agent does so when it comes back. Errors: `not_found` for an unknown agent. `conflict`
     for an agent that `detcloud agent add` did not install.
@@ -132,7 +132,7 @@ def upgrade(
 def remove(
     agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Remove an agent that runs no trials, and revoke the tokens of its machine.
+    """Remove an agent without trials, and revoke the tokens of the machine.
 
     Removing a removed agent changes nothing. Errors: `not_found` for an unknown agent. `conflict`
     if the agent runs trials, or the provisioner launched the machine. `unavailable` if the agent's

@@ -79,9 +79,8 @@ def run(options: argparse.Namespace) -> int:
 
     Return 0 after a requested stop. If the cluster refuses the agent, log the reason and return 1.
     SIGTERM and SIGINT request a stop. SIGHUP ends an installed agent without its trials, which the
-    next agent takes over. Raise ConfigurationError if the options are unusable, for
-    example because another agent uses the work directory. Raise SlotsUnknown if the devices cannot
-    be listed.
+    next agent takes over. Raise ConfigurationError if the options are unusable, for example because
+    another agent uses the work directory. Raise SlotsUnknown if the devices cannot be listed.
     """
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots)
@@ -114,22 +113,11 @@ def run(options: argparse.Namespace) -> int:
                 options.kernel_cache_mib << 20, options.package_cache_mib << 20
             ),
         )
-        find_address = None if options.address else partial(local_address, options.url)
-        address = options.address or local_address(options.url)
-        identity = AgentIdentity(
-            options.name,
-            options.pool,
-            slots,
-            __version__,
-            options.label,
-            address,
-            options.container_runtime,
-            read_installation(work),
-            "" if updater is None else updater.digest,
-        )
+        identity = _identify(options, work, slots, updater)
         alive = AliveFile(options.alive_file) if options.alive_file is not None else None
         on_answer = _answer_recorder(alive, updater)
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
+        find_address = None if options.address else partial(local_address, options.url)
         session.use_machine(credential, find_address)
         grants.resume()
         _watch_machine(node, work, slots, session, is_replaceable=options.identity is not None)
@@ -150,6 +138,23 @@ def run(options: argparse.Namespace) -> int:
     if refusal is not None:
         write_log_line(refusal)
     return 0 if refusal is None else 1
+
+
+def _identify(
+    options: argparse.Namespace, work: Path, slots: Sequence[Slot], updater: CodeUpdater | None
+) -> AgentIdentity:
+    """Return the fields of the agent's enrolment."""
+    return AgentIdentity(
+        options.name,
+        options.pool,
+        slots,
+        __version__,
+        options.label,
+        options.address or local_address(options.url),
+        options.container_runtime,
+        read_installation(work),
+        "" if updater is None else updater.digest,
+    )
 
 
 def write_log_line(message: str) -> None:

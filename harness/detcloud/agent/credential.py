@@ -1,4 +1,4 @@
-"""The credential of an agent's machine: a token that the agent generates and replaces by itself.
+"""The credential of an agent's machine: a token that the agent generates and replaces.
 
 The agent stores a new token before it sends the digest to the cluster. After a lost answer, either
 the stored present token or the stored next token is valid.
@@ -25,7 +25,7 @@ FORMER_MAX = 52
 
 
 class Credential:
-    """The tokens in the file `credential.json` of the work directory, readable by its owner only.
+    """The tokens in the file `credential.json` of the work directory, readable by the owner only.
 
     Only the thread of the session uses an object after the start.
     """
@@ -72,7 +72,7 @@ class Credential:
         return [token for token in (self._current, self._next, *self._former) if token]
 
     def forget_present(self) -> None:
-        """Count the present token as former, because the cluster accepts none of `tokens`.
+        """Count the present token as former after the cluster has refused all `tokens`.
 
         A join token then creates a new credential. Raise OSError if the file cannot be written.
         """

@@ -83,6 +83,13 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    _add_installation_options(parser)
+    _add_process_options(parser)
+    _add_container_options(parser)
+    return parser.parse_args()
+
+
+def _add_installation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--installed",
         type=Path,
@@ -94,9 +101,6 @@ def parse_options() -> argparse.Namespace:
         action="store_true",
         help="update only when an admin requests it, not by itself while idle",
     )
-    _add_process_options(parser)
-    _add_container_options(parser)
-    return parser.parse_args()
 
 
 def _add_process_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Updates of an installed agent to the code of its cluster."""
+"""Updates of an installed agent to the code of the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAUSE_MS = 3600 * 1000
 
 
 class CodeUpdater:
-    """Installs the code that the cluster offers, and says when the agent must start it.
+    """Installs offered code of the cluster, and reports when the agent must end for the new code.
 
     An update that an admin requests is installed at once, and trials continue meanwhile. Other
     updates wait until the agent has no work. A version that failed to start waits for an admin.
@@ -77,7 +77,7 @@ class CodeUpdater:
         return read_digest(self._prefix)
 
     def confirm(self) -> None:
-        """Record that the running version works, so that the launcher keeps it."""
+        """Record that the running version works, so that the launcher keeps the version."""
         if self._is_confirmed:
             return
         write_atomically(self._work / "confirmed.json", {"version": self._prefix.name})
@@ -111,7 +111,7 @@ class CodeUpdater:
         return False
 
     def _may_update(self, name: str) -> bool:
-        """Return whether the agent may update itself now without a request of an admin."""
+        """Return whether an update without a request of an admin may start now."""
         if not self._is_automatic:
             return False
         if (read_json_object(self._work / "rejected.json") or {}).get("version") == name:
@@ -120,7 +120,7 @@ class CodeUpdater:
         return not isinstance(last_ms, int) or abs(self._now_ms() - last_ms) >= PAUSE_MS
 
     def _choose(self, name: str) -> bool:
-        """Make an installed version the present one, and return True. Return False on failure."""
+        """Choose an installed version for the next start. Return whether that succeeded."""
         try:
             write_atomically(self._work / "updated.json", {"time_ms": self._now_ms()})
             choose_version(self._versions, name)

@@ -54,7 +54,7 @@ class Agent(Resource):
         self.act("disable", {"drain": drain})
 
     def upgrade(self) -> None:
-        """Let the agent start the code of the cluster now, while its trials continue. Admins only.
+        """Let the agent start the code of the cluster now, without a stop of trials. Admins only.
 
         The cluster refuses agents that `detcloud agent add` did not install.
         """

@@ -1,1 +1,1 @@
-"""The life of an agent on a machine of one's own: installation, upgrades and removal."""
+"""The installation, upgrades and removal of an agent on a machine."""

@@ -21,7 +21,7 @@ class AccountFailed(Exception):
 
 
 def ensure_account(user: str, home: Path) -> bool:
-    """Create the system user `user` unless it exists; return whether it was created.
+    """Create the system user `user` if missing; return whether the user is new.
 
     Raises:
         AccountFailed: the system refuses.
@@ -42,7 +42,7 @@ def ensure_account(user: str, home: Path) -> bool:
 
 
 def add_groups(user: str, groups: Sequence[str]) -> None:
-    """Add the user to those of `groups` that exist. Raise AccountFailed if the system refuses."""
+    """Add the user to the existing groups among `groups`. Raise AccountFailed on a refusal."""
     for name in groups:
         try:
             members = grp.getgrnam(name).gr_mem
@@ -53,7 +53,7 @@ def add_groups(user: str, groups: Sequence[str]) -> None:
 
 
 def remove_account(user: str) -> None:
-    """Delete the user, unless it does not exist. Files of the user stay.
+    """Delete the user if present. Files of the user stay.
 
     Raises:
         AccountFailed: the system refuses, for example because a process of the user runs.

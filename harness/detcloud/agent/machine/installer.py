@@ -70,7 +70,7 @@ class InstallRequest:
 
 
 def install(request: InstallRequest, report: Callable[[Finding], None]) -> None:
-    """Install or repair an agent, and start it. Trials of a running agent continue.
+    """Install or repair an agent, and start the agent. Trials of a running agent continue.
 
     Each step changes only what differs, so that a failed installation is repeated as a whole.
 
@@ -143,7 +143,7 @@ def _wait_for_answer(layout: Layout, manager: ServiceManager, since_seconds: flo
 
 
 def remove(*, is_user_install: bool, report: Callable[[Finding], None]) -> None:
-    """Stop the agent and its trials, and delete all that the installation has created.
+    """Stop the agent and the trials, and delete everything that the installation has created.
 
     A machine without an installation is not changed. Images and containers of Docker stay.
 
@@ -246,7 +246,7 @@ def _install_as_user(layout: Layout, request: InstallRequest) -> None:
 
 
 def _write_secret(path: Path, text: str) -> None:
-    """Replace a file that only its owner can read."""
+    """Replace a file, which only the owner can read."""
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
@@ -275,7 +275,7 @@ def _write_files(layout: Layout, settings: Settings) -> None:
 
 
 def _end_processes(layout: Layout, *, was_created: bool) -> None:
-    """Kill the remaining processes of the agent: of its user, or with a file of the versions."""
+    """Kill the remaining processes of the agent's user and of the installed versions."""
     uid = None
     if layout.is_system and was_created:
         with contextlib.suppress(KeyError):
@@ -291,7 +291,7 @@ def _end_processes(layout: Layout, *, was_created: bool) -> None:
 
 
 def _find_processes(layout: Layout, uid: int | None) -> list[int]:
-    """Return the processes of the user `uid`, and those whose command names the versions."""
+    """Return the processes of the user `uid` and the processes of the installed versions."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

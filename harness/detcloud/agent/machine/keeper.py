@@ -104,7 +104,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def main() -> None:
-    """Keep the agent of the installation beside this file alive."""
+    """Keep the agent alive whose installation contains this file."""
     os.umask(0o077)
     root = Path(__file__).resolve().parent
     settings = json.loads((root / "agent.json").read_bytes())

@@ -1,4 +1,4 @@
-"""The places of an installed agent on its machine.
+"""The files and folders of an installed agent.
 
     ROOT/agent.json            the settings of the agent
     ROOT/launcher.py           starts the agent of the present version

@@ -35,13 +35,13 @@ class ServiceManager(Protocol):
         """Write the service, and start the agent now and after each boot of the machine."""
 
     def restart(self) -> None:
-        """Let a running agent end without its trials, and start the agent again."""
+        """Restart the agent without a stop of trials."""
 
     def is_running(self) -> bool:
         """Return whether the agent, or the process that keeps the agent alive, runs."""
 
     def remove(self) -> None:
-        """Stop the agent with its trials, and delete the service."""
+        """Stop the agent and the trials, and delete the service."""
 
     def log_place(self) -> str:
         """Return the command that shows the agent's log."""
@@ -60,7 +60,7 @@ class Systemd:
         self._scope = [] if layout.is_system else ["--user"]
 
     def start(self, python: str) -> None:
-        """Write the unit, enable it, and start the agent. A running agent is not restarted."""
+        """Write and enable the unit, and start the agent. A running agent is not restarted."""
         unit = self._layout.unit
         unit.parent.mkdir(parents=True, exist_ok=True)
         unit.write_text(unit_text(self._layout, python))
@@ -73,7 +73,7 @@ class Systemd:
                 subprocess.run(["loginctl", "enable-linger"], capture_output=True, check=False)
 
     def restart(self) -> None:
-        """Send SIGHUP to the agent, which ends without its trials; systemd starts the agent."""
+        """Send SIGHUP to the agent, which ends without a stop of trials and starts again."""
         self._call("reload-or-restart", UNIT)
 
     def is_running(self) -> bool:
@@ -84,7 +84,7 @@ class Systemd:
         return done.returncode == 0
 
     def remove(self) -> None:
-        """Stop and disable the unit, and delete its file."""
+        """Stop, disable and delete the unit."""
         if self._layout.unit.exists():
             self._call("disable", "--now", UNIT)
             self._layout.unit.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ class KeeperService:
         self._cron = _CRON / "detcloud-agent"
 
     def start(self, python: str) -> None:
-        """Start the keeper unless it runs. For the whole machine, cron also starts it at boot."""
+        """Start the keeper if no keeper runs. A system installation also has a cron entry."""
         command = [python, "-I", str(self._layout.root / "keeper.py")]
         if self._layout.is_system and _CRON.is_dir():
             self._cron.write_text(f"@reboot {self._layout.user} {' '.join(command)}\n")
@@ -144,7 +144,7 @@ class KeeperService:
         )
 
     def restart(self) -> None:
-        """Send SIGHUP to the keeper, which passes it on to the agent."""
+        """Send SIGHUP to the keeper, which passes the signal on to the agent."""
         pid = self._pid()
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -202,7 +202,7 @@ class KeeperService:
 
 
 def find_manager(layout: Layout) -> ServiceManager:
-    """Return systemd if it runs on this machine and accepts the user, else the keeper."""
+    """Return systemd if present and usable by this user, else the keeper."""
     if shutil.which("systemctl") is None or not Path("/run/systemd/system").is_dir():
         return KeeperService(layout)
     if not layout.is_system:

@@ -76,7 +76,7 @@ def install_version(versions: Path, version: str, sha256: str, archive: bytes, p
 
 
 def _make_environment(folder: Path, python: str) -> Path:
-    """Create a virtual environment without pip, and return its folder of packages."""
+    """Create a virtual environment without pip, and return the folder of packages."""
     probe = json.loads(_run([python, "-I", "-c", _PROBE], f"{python} does not work"))
     found = tuple(probe["version"])
     if found < PYTHON_MIN:
@@ -123,7 +123,7 @@ def current_version(versions: Path) -> str:
 
 
 def choose_version(versions: Path, name: str) -> bool:
-    """Make a version the present one, and remember the version before. Raise OSError.
+    """Choose the version to start next, and remember the previous version. Raise OSError.
 
     Return whether the present version has changed.
     """

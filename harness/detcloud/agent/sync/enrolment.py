@@ -124,7 +124,7 @@ class EnrolmentSender:
         return answer
 
     def _send_with_any(self, tokens: Sequence[str], more: dict[str, Any]) -> dict[str, Any]:
-        """Send the enrolment with each token until the cluster accepts one; return the answer.
+        """Send the enrolment with each token until the cluster accepts a token; return the answer.
 
         Raise an ApiError if the cluster refuses all tokens: of the first token with the status 403,
         whose message says more than that of an unknown token, else of the last token.

@@ -115,7 +115,7 @@ class Session:
     def use_machine(
         self, credential: Credential | None, find_address: Callable[[], str] | None
     ) -> None:
-        """Enrol with the credential of the machine, and with its present address.
+        """Enrol with the credential and the present address of the machine.
 
         Args:
             credential: the credential. None for an instance of a cloud.

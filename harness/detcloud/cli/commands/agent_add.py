@@ -32,7 +32,7 @@ TOKEN_MINUTES = 60
 
 @dataclass
 class Result:
-    """What happened to a machine."""
+    """The result of adding a machine."""
 
     machine: str
     agent: str = ""
@@ -112,7 +112,7 @@ def add_add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_agents(arguments: Namespace) -> int:
-    """Install an agent on each machine through OpenSSH, and wait until the cluster lists it.
+    """Install an agent on each machine through OpenSSH, and wait for the agents in the cluster.
 
     The exit code is 0 if all machines were added. A machine with an agent is repaired. Each machine
     has a join token of its own, which is good once and is revoked at the end. Steps are printed to
@@ -191,7 +191,7 @@ def add_line_arguments(parser: ArgumentParser) -> None:
 
 
 def print_join_line(arguments: Namespace) -> int:
-    """Print the command that installs an agent on the machine where it is pasted; return 0.
+    """Print a command that installs an agent when pasted on a machine; return 0.
 
     The command contains a new join token, which is good for one agent within an hour.
 
@@ -273,7 +273,7 @@ def fetch_package(client: Client) -> AgentPackage:
 
 
 def create_join_token(client: Client, pool: str, machine: str) -> Token:
-    """Create a join token for one agent. Raise DetcloudError."""
+    """Create a join token for a single agent. Raise DetcloudError."""
     return client.create_token(
         role="join",
         resource_pool=pool,

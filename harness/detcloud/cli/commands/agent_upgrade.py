@@ -57,7 +57,7 @@ def add_upgrade_arguments(parser: ArgumentParser) -> None:
 
 
 def upgrade_agents(arguments: Namespace) -> int:
-    """Let agents start the code of the cluster, a few at a time, and wait until they are back.
+    """Let agents start the code of the cluster, a few at a time, and wait for each agent.
 
     Trials continue, and nothing is drained. The first agent that does not come back in time ends
     the command with exit code 1, and later agents are not restarted. Only agents of
@@ -110,7 +110,7 @@ def _groups(agents: Sequence[Agent], size: int) -> Iterator[Sequence[Agent]]:
 
 
 def _wait_for(client: Client, agents: Sequence[Agent], seconds: float) -> list[Agent]:
-    """Wait until the agents run the code of the cluster, and return those that do not."""
+    """Wait until the agents run the code of the cluster, and return the late agents."""
     until = time.monotonic() + seconds
     late = list(agents)
     while late and time.monotonic() < until:
@@ -144,7 +144,7 @@ def add_remove_arguments(parser: ArgumentParser) -> None:
 
 
 def remove_machine(arguments: Namespace) -> int:
-    """Drain an agent, revoke the credential of its machine, and return 0.
+    """Drain an agent, revoke the credential of the machine, and return 0.
 
     The wait for running trials has no limit. With `--ssh`, then stop the agent, and delete its
     user, files and service on the machine. Otherwise, print the command for the machine. Removing

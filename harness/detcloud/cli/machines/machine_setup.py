@@ -1,4 +1,4 @@
-"""The installation and the removal of an agent on a machine, through a connection with it."""
+"""The installation and the removal of an agent, through a connection with the machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USER_PYTHON = '"${XDG_DATA_HOME:-$HOME/.local/share}"/detcloud-agent/versions/c
 
 
 class AgentPackage(NamedTuple):
-    """What the cluster serves for the installation of agents."""
+    """The agent's code and the installer, as the cluster serves them."""
 
     version: str
     sha256: str

@@ -33,7 +33,7 @@ _HINTS = {
 
 
 class Destination(NamedTuple):
-    """A machine, as `ssh://[USER@]HOST[:PORT]` names it."""
+    """A machine named by `ssh://[USER@]HOST[:PORT]`."""
 
     text: str
     """The text as the user wrote it."""
@@ -114,7 +114,7 @@ class SshConnection:
         self._command = [program, *words]
 
     def __enter__(self) -> SshConnection:
-        """Return the connection itself."""
+        """Return this connection."""
         return self
 
     def __exit__(
@@ -123,7 +123,7 @@ class SshConnection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the shared connection, and delete its socket."""
+        """End the shared connection, and delete the socket."""
         command = [*self._command, "-O", "exit", "--", self._destination.url]
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         self._folder.cleanup()
@@ -134,7 +134,7 @@ class SshConnection:
         content: bytes = b"",
         on_line: Callable[[str], None] = lambda line: None,
     ) -> Outcome:
-        """Run a command of the shell on the machine, and return its end.
+        """Run a shell command on the machine, and return the exit code and the output.
 
         Args:
             command: the command.
@@ -154,7 +154,8 @@ class SshConnection:
         assert process.stdout is not None
         assert process.stderr is not None
         errors: list[bytes] = []
-        reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))  # type: ignore[union-attr]
+        stderr = process.stderr
+        reader = threading.Thread(target=lambda: errors.append(stderr.read()))
         reader.start()
         writer = threading.Thread(target=_write_all, args=(process, content))
         writer.start()
@@ -180,7 +181,7 @@ class SshConnection:
 
 
 def _write_all(process: subprocess.Popen[bytes], content: bytes) -> None:
-    """Write the standard input of a process, and close it. Ignore an ended process."""
+    """Write and close the standard input of a process. Ignore an ended process."""
     assert process.stdin is not None
     try:
         process.stdin.write(content)
