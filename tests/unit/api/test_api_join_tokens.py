@@ -10,6 +10,7 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.agents.leases import mark_ended_agent
+from detcloud.shared.version import __version__
 from tests.unit.api.agent_side import SLOTS
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
@@ -41,6 +42,7 @@ def join(
     *,
     name: str = "gpu-1",
     installation: str = ONE,
+    code: str = "",
 ) -> Answer:
     body = {
         "name": name,
@@ -48,6 +50,7 @@ def join(
         "slots": SLOTS,
         "installation": installation,
         "credential_sha256": digest_of(credential) if credential else "",
+        "code": code,
     }
     return call(cluster.app, "POST", f"{V1}/agents", token=token, content=body)
 
@@ -188,6 +191,48 @@ def test_agent_with_trials_is_not_removed(cluster: Cluster) -> None:
     refused = admin(cluster, "DELETE", "/agents/gpu-1")
     assert (refused.status, refused.code) == (409, "conflict")
     assert "disable gpu-1 --drain" in refused.json["error"]["message"]
+
+
+def test_upgrade_is_offered_in_syncs(cluster: Cluster) -> None:
+    own = cluster_code(cluster)["sha256"]
+    session = join(cluster, once_token(cluster)["token"], "c1", code="0" * 64).json["token"]
+
+    def offered() -> Any:
+        body = {"epoch": 1, "call": 1, "known": []}
+        path = f"{V1}/agents/gpu-1/sync"
+        return call(cluster.app, "POST", path, token=session, content=body).json.get("code")
+
+    code = {"version": __version__, "sha256": own}
+    assert offered() == {**code, "now": False}
+    [agent] = cluster.get("/agents").json["items"]
+    assert (agent["behind"], agent["updatable"]) == (True, True)
+    assert admin(cluster, "POST", "/agents/gpu-1/upgrade").status == 200
+    assert offered() == {**code, "now": True}
+    answer = join(cluster, "c1", "c1", code=own)
+    session = answer.json["token"]
+    [agent] = cluster.get("/agents").json["items"]
+    assert not agent["behind"]
+
+
+def test_agent_without_an_installation_is_not_upgraded(cluster: Cluster) -> None:
+    join(cluster, once_token(cluster)["token"], "c1")
+    refused = admin(cluster, "POST", "/agents/gpu-1/upgrade")
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert admin(cluster, "POST", "/agents/nobody/upgrade").status == 404
+
+
+def test_code_is_served_under_its_digest(cluster: Cluster) -> None:
+    code = cluster_code(cluster)
+    token = once_token(cluster)["token"]
+    path = f"{V1}/agent-code/{code['sha256']}"
+    answer = call(cluster.app, "GET", path, token=token)
+    assert hashlib.sha256(answer.body).hexdigest() == code["sha256"]
+    assert call(cluster.app, "GET", f"{V1}/agent-code/{'0' * 64}", token=token).status == 404
+    assert call(cluster.app, "GET", path, token=None).status == 401
+
+
+def cluster_code(cluster: Cluster) -> dict[str, Any]:
+    return dict(cluster.get("/agent-code").json)
 
 
 def test_only_admins_remove_agents(cluster: Cluster) -> None:

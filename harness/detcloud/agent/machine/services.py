@@ -132,7 +132,7 @@ class KeeperService:
         )
         environment = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         home = str(self._layout.work) if self._layout.is_system else str(Path.home())
-        subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self._layout.work,
             env={**environment, "HOME": home},
@@ -142,6 +142,8 @@ class KeeperService:
             start_new_session=True,
             **owner,
         )
+        # The keeper outlives the installer. Without a return code, Popen would warn about that.
+        process.returncode = 0
 
     def restart(self) -> None:
         """Send SIGHUP to the keeper, which passes the signal on to the agent."""

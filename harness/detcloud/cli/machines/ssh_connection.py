@@ -144,29 +144,28 @@ class SshConnection:
         Raises:
             SshFailed: the connection failed. The message says what to do.
         """
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [*self._command, "--", self._destination.url, command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        errors: list[bytes] = []
-        stderr = process.stderr
-        reader = threading.Thread(target=lambda: errors.append(stderr.read()))
-        reader.start()
-        writer = threading.Thread(target=_write_all, args=(process, content))
-        writer.start()
-        lines = []
-        for line in process.stdout:
-            text = line.decode(errors="replace").rstrip("\n")
-            lines.append(text)
-            on_line(text)
-        code = process.wait()
-        reader.join()
-        writer.join()
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            errors: list[bytes] = []
+            stderr = process.stderr
+            reader = threading.Thread(target=lambda: errors.append(stderr.read()))
+            writer = threading.Thread(target=_write_all, args=(process, content))
+            for thread in (reader, writer):
+                thread.start()
+            lines = []
+            for line in process.stdout:
+                text = line.decode(errors="replace").rstrip("\n")
+                lines.append(text)
+                on_line(text)
+            code = process.wait()
+            for thread in (reader, writer):
+                thread.join()
         printed = b"".join(errors).decode(errors="replace").strip()
         if code == _NO_CONNECTION:
             raise SshFailed(self._describe_failure(printed))
