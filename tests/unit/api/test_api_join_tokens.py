@@ -197,17 +197,17 @@ def test_upgrade_is_offered_in_syncs(cluster: Cluster) -> None:
     own = cluster_code(cluster)["sha256"]
     session = join(cluster, once_token(cluster)["token"], "c1", code="0" * 64).json["token"]
 
-    def offered() -> Any:
+    def read_offer() -> Any:
         body = {"epoch": 1, "call": 1, "known": []}
         path = f"{V1}/agents/gpu-1/sync"
         return call(cluster.app, "POST", path, token=session, content=body).json.get("code")
 
     code = {"version": __version__, "sha256": own}
-    assert offered() == {**code, "now": False}
+    assert read_offer() == {**code, "now": False}
     [agent] = cluster.get("/agents").json["items"]
     assert (agent["behind"], agent["updatable"]) == (True, True)
     assert admin(cluster, "POST", "/agents/gpu-1/upgrade").status == 200
-    assert offered() == {**code, "now": True}
+    assert read_offer() == {**code, "now": True}
     answer = join(cluster, "c1", "c1", code=own)
     session = answer.json["token"]
     [agent] = cluster.get("/agents").json["items"]
