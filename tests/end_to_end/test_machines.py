@@ -16,7 +16,7 @@ import pytest
 from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.integration.embedded_cluster import TRAIN
 from tests.integration.ssh_machine import SshMachine
-from tests.patience import wait_until
+from tests.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -29,6 +29,8 @@ resources: {slots_per_trial: 1, agent_label: lab}
 max_restarts: 0
 checkpoint_storage: {type: shared_fs, host_path: FOLDER}
 """
+# The longest time from the command to listed slots, on a quiet machine.
+ADD_SECONDS_MAX = 20.0
 WORK = "/var/lib/detcloud-agent"
 
 
@@ -78,7 +80,7 @@ def test_machine_is_added_upgraded_and_removed(
     began = time.monotonic()
     result = add(laptop, machine, "--name", "gpu-1", "--label", "lab")
     assert (result["state"], result["agent"], len(result["slots"])) == ("added", "gpu-1", 2)
-    assert time.monotonic() - began < 20 * (1 if os.environ.get("CI_QUIET") else 5)
+    assert time.monotonic() - began < ADD_SECONDS_MAX * PATIENCE
     assert agents(laptop)["gpu-1"]["state"] == "ALIVE"
     # Trials and agents are no root, and secrets are readable by their owner only.
     owner = machine.run(f"stat -c '%U %a' {WORK} {WORK}/credential.json").split("\n")
