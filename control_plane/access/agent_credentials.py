@@ -53,6 +53,11 @@ def owns_credential(caller: Principal) -> bool:
     return caller.role is Role.JOIN and bool(caller.token_id or caller.installation)
 
 
+def decode_credential(body: bytes) -> CredentialRecord:
+    """Decode the body of the row with the owner of an agent's name."""
+    return _CODEC.decode(body)
+
+
 def find_credential(table: StateTable, agent: str) -> CredentialRecord | None:
     """Return the owner of an agent's name. Return None for an agent without a credential."""
     row = table.get(_key(agent))

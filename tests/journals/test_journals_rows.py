@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.agent_credentials import decode_credential
 from control_plane.access.principals import Principal, Role
 from control_plane.access.relay_record import decode_relay
 from control_plane.actors.cost import decode_usage
@@ -103,6 +104,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "bill": lambda row: decode_bill(row.body),
     "usage of a day": lambda row: decode_day(row.body),
     "token": _decode_principal,
+    "agent credential": lambda row: decode_credential(row.body),
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
     "tunnel": lambda row: decode_tunnel(row.body),
