@@ -18,8 +18,9 @@ from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.runtime import Launch, LoginIssuer, Phase, Status
 from detcloud.agent.slots import cpu_slots
+from detcloud.agent.sync.enrolment import AgentIdentity
 from detcloud.agent.sync.schedule import SyncSchedule
-from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.sync.session import Session
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from local_cluster.embedded_cluster import POOL

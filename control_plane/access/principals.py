@@ -32,13 +32,21 @@ class Principal:
     expires_ms: int | None = None
     """The epoch ms at which the token expires. None for a token that does not expire."""
     agent: str = ""
-    """The only agent id that a join token may enrol. "" allows any agent."""
+    """The only agent id that a join token may enrol. "" allows any agent. A join token that is good
+    for one agent has the agent's id from the first enrolment on.
+    """
     makers: tuple[str, ...] = ()
     """The digests of the revocable tokens that led to this token: each one created the next, and
     the last one created this token. The token is invalid if any of these tokens was revoked.
     """
     stored_role: str = ""
     """The role in a stored row, if `role` is a stand-in for the role. "" outside stored rows."""
+    token_id: int = 0
+    """The id of the record of a join token that is good for one agent. 0 for all other tokens."""
+    installation: str = ""
+    """The installation of `agent`, for the credential of a machine and for a used join token. ""
+    for all other tokens.
+    """
 
 
 def stand_in_of(role: Role) -> tuple[Role, str]:

@@ -33,7 +33,7 @@ _CODEC = JsonCodec(
     user_rows.TOKEN,
     Principal,
     {"role": Role, "makers": tuple},
-    omitted=frozenset({"stored_role"}),
+    omitted=frozenset({"stored_role", "token_id", "installation"}),
 )
 _ISSUE_TRIES_MAX = 20
 
@@ -96,13 +96,28 @@ class TableTokens:
         row = self._table.get(Key(_TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)
-        stored = _CODEC.decode(row.body)
-        role = role_of_row(stored.role, stored.stored_role)
-        principal = replace(stored, role=role, stored_role="")
+        principal = decode_principal(row.body)
         expires_ms = principal.expires_ms
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
         return None if find_revoked(self._table, principal.makers) else principal
+
+
+def decode_principal(body: bytes) -> Principal:
+    """Decode the body of a token's row. Ignore fields of newer releases."""
+    stored = _CODEC.decode(body)
+    return replace(stored, role=role_of_row(stored.role, stored.stored_role), stored_role="")
+
+
+def encode_principal(principal: Principal, before: bytes | None = None) -> bytes:
+    """Encode a principal as the body of a token's row.
+
+    Args:
+        principal: the principal.
+        before: the body of the row that is replaced, with fields of newer releases to keep.
+    """
+    role, stored_role = stand_in_of(principal.role)
+    return _CODEC.encode(replace(principal, role=role, stored_role=stored_role), before)
 
 
 def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
@@ -163,6 +178,9 @@ def token_put(digest: str, principal: Principal) -> Put:
     """Build the Put that makes a token valid for `principal`. It conflicts with an existing
     digest.
     """
-    role, stored_role = stand_in_of(principal.role)
-    body = _CODEC.encode(replace(principal, role=role, stored_role=stored_role))
-    return Put(Key(_TOKENS, digest), 1, body, Expect.ABSENT)
+    return Put(token_key(digest), 1, encode_principal(principal), Expect.ABSENT)
+
+
+def token_key(digest: str) -> Key:
+    """Return the key of a token's row."""
+    return Key(_TOKENS, digest)

@@ -1,6 +1,6 @@
 """The service behind an agent's two calls, enrol and sync."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -62,6 +62,10 @@ class SyncResponse:
     """The time in ms since the tick's last pass over the instances of the agent's pool. None
     without a recorded pass.
     """
+    code: str = ""
+    """The digest of the agent's code, "" from an agent that does not update itself."""
+    upgrade: str = ""
+    """The digest of the code that an admin requested for the agent, or ""."""
 
 
 class AgentService:
@@ -96,7 +100,9 @@ class AgentService:
         """Start a session of an agent without label and address. See `begin_session`."""
         return self.begin_session(AgentEnrolled(agent, pool, slots, version))
 
-    def begin_session(self, message: AgentEnrolled) -> int:
+    def begin_session(
+        self, message: AgentEnrolled, more_writes: Callable[[], tuple[Write, ...]] = tuple
+    ) -> int:
         """Start a new session of the agent and return the session's epoch, a number that each
         enrolment increases. An earlier session ends.
 
@@ -107,6 +113,8 @@ class AgentService:
         Args:
             message: the agent and its machine. For an agent of an instance, the agent's id is the
                 id of the instance.
+            more_writes: returns further writes of the commit. It is called again after a conflict,
+                and its errors are passed on.
 
         Raises:
             CommandRefused: "forbidden" if the cluster is terminating the agent's instance or the
@@ -123,7 +131,8 @@ class AgentService:
                 raise CommandRefused("forbidden", f"the cluster no longer needs instance {agent}")
             # The provisioner looks for a session before a termination. This condition closes the
             # race: either enrol sees the termination, or the provisioner sees the session.
-            checks = (Check(key, Expect.ABSENT if row is None else row.revision),)
+            check = Check(key, Expect.ABSENT if row is None else row.revision)
+            checks = (check, *more_writes())
             try:
                 epoch = self._engine.execute_command(
                     addresses.agent(agent), message, extra_writes=partial(_fixed_writes, checks)
@@ -172,6 +181,8 @@ class AgentService:
             tunnels=tuple(opened.tunnel for opened in state.tunnels),
             ends_ms=state.ends_ms,
             tick_age_ms=self._tick_ages.age_ms(state.pool, self._engine.clock()),
+            code=state.code,
+            upgrade=state.upgrade,
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:

@@ -43,6 +43,8 @@ AGENT_NAME = text_form(
 )
 INSTALLATION = text_form(r"^[0-9a-f]{0,32}$", "at most 32 hexadecimal digits in lower case")
 
+DIGEST = text_form(r"^([0-9a-f]{64})?$", "a SHA-256 in lower case, or nothing")
+
 _COUNT_MAX = 2**53
 
 AllocationName = Annotated[
@@ -104,6 +106,8 @@ class Enrolment(AgentBody):
     installation: Annotated[str, Field(pattern=INSTALLATION)] = ""
     occupancy: OccupancyBody | None = None
     """The present use of the machine by people. None: nobody uses the machine."""
+    credential_sha256: Annotated[str, Field(pattern=DIGEST)] = ""
+    code: Annotated[str, Field(pattern=DIGEST)] = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

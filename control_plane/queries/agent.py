@@ -8,6 +8,7 @@ from typing import Literal
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AGENTS, AgentState
 from control_plane.actors.agent.occupancy import Occupancy
+from control_plane.agents.agent_code import agent_code
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
@@ -15,6 +16,7 @@ from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from detcloud.shared.plurals import count_text
+from detcloud.shared.version import __version__
 
 KINDS_MAX = 5
 """The most kinds of machines in a message."""
@@ -81,6 +83,8 @@ class Agent(Answer):
     faults: list[FaultView]
     exclusions: list[ExclusionView]
     occupancy: OccupancyView | None
+    behind: bool
+    updatable: bool
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
@@ -223,6 +227,8 @@ def _agent_answer(state: AgentState) -> Agent:
             for known in state.exclusions
         ],
         occupancy=_occupancy_answer(state.occupancy),
+        behind=_is_behind(state),
+        updatable=bool(state.code),
     )
 
 
@@ -234,3 +240,13 @@ def _occupancy_answer(occupancy: Occupancy | None) -> OccupancyView | None:
         since_ms=occupancy.since_ms,
         running="checkpoint" if occupancy.checkpoints else "finish",
     )
+
+
+def _is_behind(state: AgentState) -> bool:
+    """Return whether the agent runs other code than this cluster has.
+
+    Agents that do not update themselves report no digest, so that their release is compared.
+    """
+    if state.code:
+        return state.code != agent_code().sha256
+    return state.version not in ("", __version__)

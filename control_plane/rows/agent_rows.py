@@ -49,6 +49,16 @@ TOKEN_HOLDER = RowType(
     writers=("access.tokens", "actors.agent.actor"),
     readers=("access.tokens", "actors.agent.actor"),
 )
+CREDENTIAL = RowType(
+    name="agent credential",
+    key="agent-credentials / AGENT",
+    meaning="The installation that owns the agent's name, and the digest of its own token. A lost "
+    "agent keeps the row.",
+    record="control_plane.access.agent_credentials:CredentialRecord",
+    writers=("access.agent_credentials",),
+    readers=("access.agent_credentials",),
+    is_mutable=True,
+)
 TUNNEL = RowType(
     name="tunnel",
     key="tunnels / TUNNEL",
@@ -72,4 +82,4 @@ IDENTITY = RowType(
     readers=("agents.identity",),
 )
 
-ROW_TYPES = (AGENT, SESSION, LEASE, LOSS_DETECTION, TOKEN_HOLDER, TUNNEL, IDENTITY)
+ROW_TYPES = (AGENT, SESSION, LEASE, LOSS_DETECTION, TOKEN_HOLDER, CREDENTIAL, TUNNEL, IDENTITY)

@@ -11,9 +11,10 @@ TOKEN = RowType(
         "access.tokens",
         "usecases.user_tokens",
         "usecases.browser_sessions",
+        "access.agent_credentials",
         "actors.agent.actor",
     ),
-    readers=("access.tokens", "usecases.user_tokens"),
+    readers=("access.tokens", "access.agent_credentials", "usecases.user_tokens"),
     expiry="at the end of the session, for tokens of browsers",
 )
 TOKEN_ENTRY = RowType(
@@ -21,8 +22,8 @@ TOKEN_ENTRY = RowType(
     key="token-entries / TOKEN",
     meaning="The record of a token that a user created, which stays after the token's end.",
     record="control_plane.usecases.user_tokens:TokenRecord",
-    writers=("usecases.user_tokens",),
-    readers=("usecases.user_tokens", "api.routes.tokens"),
+    writers=("usecases.user_tokens", "usecases.agent_enrolment"),
+    readers=("usecases.user_tokens", "usecases.agent_enrolment", "api.routes.tokens"),
     is_mutable=True,
 )
 SIGN_IN_CODE = RowType(

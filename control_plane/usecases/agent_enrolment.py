@@ -1,18 +1,26 @@
 """Enrolment of agents: check the join token and open a session for the agent."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from control_plane.access.agent_credentials import (
+    CredentialRequest,
+    check_owner,
+    credential_writes,
+    owns_credential,
+)
 from control_plane.access.principals import Principal
-from control_plane.access.tokens import issue_agent_token
+from control_plane.access.tokens import issue_agent_token, token_digest
 from control_plane.actors.messages.agent import AgentEnrolled
 from control_plane.agents.identity import is_active_instance
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.services import Services
-from control_plane.state.table import TableError
+from control_plane.state.table import TableError, Write
 from control_plane.usecases.likely_image import LikelyImage, find_likely_image
+from control_plane.usecases.user_tokens import use_writes
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +51,10 @@ class EnrolmentRequest:
     occupancy: tuple[str, bool] | None = None
     """The reason why people use the machine, and whether running trials leave. None: nobody does.
     """
+    credential_digest: str = ""
+    """The SHA-256 of the agent's next credential. "" keeps the present credential."""
+    code: str = ""
+    """The SHA-256 of the archive of the agent's code. "" if the agent does not update itself."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +71,32 @@ class AgentSession:
     """The image that the agent pulls before the first trial, or ""."""
     image_needs_login: bool = False
     """Whether the agent must request a login for the pull, as for the pull of a trial."""
+    has_credential: bool = False
+    """Whether the credential of the request is valid now, so that no join token is needed again."""
 
 
-def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
+def enrol_agent(
+    services: Services, request: EnrolmentRequest, caller: Principal, bearer: str = ""
+) -> AgentSession:
     """Enrol an agent in a pool: open and return a new session, and store the session's token.
 
-    The agent's actor commits the session, the lease and a message to the pool. Any earlier session
-    of the agent ends, and its token is revoked.
+    The agent's actor commits the session, the lease and a message to the pool. The same commit uses
+    up a join token that is good for one agent, and replaces the credential of the machine. Any
+    earlier session of the agent ends, and its token is revoked.
 
     Args:
         services: the services with the agent service and the state table.
         request: the agent and the pool.
         caller: the holder of a join token. The token names a pool, and may name a single instance.
+        bearer: the token of the caller.
 
     Raises:
-        RequestError: forbidden, if the token names another pool or another instance, or the cluster
-            no longer needs the instance. invalid, if the pool does not exist. conflict, if an agent
-            of another pool has the name and is not lost, an agent with another work directory has a
-            session under the name, or a later enrolment has a token already.
-            unavailable, if other calls keep changing the same rows.
+        RequestError: forbidden, if the token names another pool or another instance, the cluster
+            no longer needs the instance, or another agent has used the token. invalid, if the pool
+            does not exist. conflict, if an agent of another pool has the name and is not lost, the
+            name belongs to another machine, an agent with another work directory has a session
+            under the name, or a later enrolment has a token already. unauthenticated, if the token
+            was revoked meanwhile. unavailable, if other calls keep changing the same rows.
     """
     _check_pool(services, request, caller)
     message = AgentEnrolled(
@@ -91,13 +110,48 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         _installation(services, request, caller),
         request.memory_mib,
         request.occupancy,
+        request.code,
     )
-    epoch = services.agents.begin_session(message)
+    epoch = services.agents.begin_session(
+        message, _credential_writer(services, request, caller, bearer)
+    )
     token = issue_agent_token(services.table, request.name, epoch)
     image = _early_image(services, request, caller)
-    if image is None:
-        return AgentSession(epoch, token, services.incarnation)
-    return AgentSession(epoch, token, services.incarnation, image.name, image.needs_login)
+    return AgentSession(
+        epoch,
+        token,
+        services.incarnation,
+        "" if image is None else image.name,
+        image is not None and image.needs_login,
+        owns_credential(caller),
+    )
+
+
+def _credential_writer(
+    services: Services, request: EnrolmentRequest, caller: Principal, bearer: str
+) -> Callable[[], tuple[Write, ...]]:
+    """Return the function that builds the writes of the enrolment for tokens and credentials.
+
+    The function reads the rows when it is called. It raises as `credential_writes`, and refuses a
+    name that belongs to another machine.
+    """
+    table = services.table
+
+    def build_writes() -> tuple[Write, ...]:
+        if not owns_credential(caller):
+            check_owner(table, request.name, request.installation)
+            return ()
+        credential = CredentialRequest(
+            request.name,
+            request.resource_pool,
+            request.installation,
+            token_digest(bearer),
+            request.credential_digest,
+        )
+        used = use_writes(table, caller.token_id, request.name) if caller.token_id else ()
+        return (*credential_writes(table, credential), *used)
+
+    return build_writes
 
 
 def _installation(services: Services, request: EnrolmentRequest, caller: Principal) -> str:
@@ -106,7 +160,8 @@ def _installation(services: Services, request: EnrolmentRequest, caller: Princip
     The agent of an instance has proved the instance's identity, so that its work directory does not
     count.
     """
-    if caller.agent or not request.installation:
+    is_instance = caller.agent and not caller.installation
+    if is_instance or not request.installation:
         return ""
     return f"{services.incarnation}/{request.installation}"
 
@@ -153,7 +208,8 @@ def _early_image(
     image.
     """
     devices = [kind for _, kind, _, _ in request.slots]
-    if not caller.agent or request.runtime not in CONTAINER_RUNTIMES or not devices:
+    is_launched = caller.agent and not caller.installation
+    if not is_launched or request.runtime not in CONTAINER_RUNTIMES or not devices:
         return None
     try:
         return find_likely_image(services, request.resource_pool, request.label, devices[0])
@@ -173,7 +229,7 @@ def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal
     pool = request.resource_pool
     if pool != caller.subject:
         raise RequestError(Code.FORBIDDEN, f"this join token is not valid for pool {pool}")
-    if caller.agent:
+    if caller.agent and not caller.installation:
         _check_instance(services, request, caller)
     if pools.find_pool(services, pool) is None:
         raise invalid("resource_pool", f"there is no pool {pool}")

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
+from control_plane.agents.agent_code import agent_code
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.fault_reports import FaultReport, report_faults
 from control_plane.agents.service import SyncResponse
@@ -24,6 +25,7 @@ from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.usecases.tunnels import NO_TUNNELS, TunnelList, list_tunnels
+from detcloud.shared.version import __version__
 
 # The reason of a notice that the cloud announced to the cluster, not to the machine.
 END_REASON = "the cloud announced that this machine will be taken away"
@@ -154,7 +156,10 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
     ]
     tunnels = list_tunnels(services, agent_id, answer.tunnels) if answer.tunnels else NO_TUNNELS
     ends = [] if answer.ends_ms is None else [answer.ends_ms]
-    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries])
+    # A requested upgrade must end a held call.
+    code = _offered_code(answer)
+    offered = [code] if code is not None and code["now"] else []
+    content = to_json([request.epoch, answer.revision, desired, *ends, *tunnels.entries, *offered])
     revision = int.from_bytes(sha256(content).digest()[:6]) + 1
     return AgentAnswer(
         fields=_answer_fields(answer, revision, desired, tunnels),
@@ -175,7 +180,8 @@ def _answer_fields(
 
     Some fields are included only in these cases: `tunnels` if tunnels to the agent's allocations
     are open, `notice` if the end of the machine is announced, and `tick_age_ms` if a pass of the
-    tick over the pool's instances is recorded.
+    tick over the pool's instances is recorded. `code` is included for an agent that updates itself
+    and runs other code than this cluster has.
 
     `revision` is the hash of the answer (`AgentAnswer.revision`). `desired` are the entries of the
     desired state, each completed by `_desired_entry`.
@@ -193,7 +199,23 @@ def _answer_fields(
         fields["tick_age_ms"] = answer.tick_age_ms
     if tunnels.entries:
         fields["tunnels"] = tunnels.entries
+    if (code := _offered_code(answer)) is not None:
+        fields["code"] = code
     return fields
+
+
+def _offered_code(answer: SyncResponse) -> dict[str, Any] | None:
+    """Return the field `code` of the answer: the code that the agent should run.
+
+    `now` is whether an admin requested this code, so that the agent does not wait until it is idle.
+    Return None for an agent that does not update itself, or that runs this code.
+    """
+    if not answer.code:
+        return None
+    own = agent_code().sha256
+    if answer.code == own:
+        return None
+    return {"version": __version__, "sha256": own, "now": answer.upgrade == own}
 
 
 def _trial_id(entry: dict[str, Any]) -> int:

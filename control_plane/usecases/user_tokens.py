@@ -32,7 +32,10 @@ from control_plane.usecases.row_changes import change_row
 from detcloud.shared.tokens import mint_token
 
 RECORDS = user_rows.TOKEN_ENTRY.partition
-DAY_MS = 24 * 3600 * 1000
+MINUTE_MS = 60 * 1000
+DAY_MS = 24 * 60 * MINUTE_MS
+# The lifetime of a join token that is good for one agent, unless the request names another.
+ONCE_MINUTES = 60
 
 _COUNTER = Key(COUNTERS, "token")
 _TRIES_MAX = 50
@@ -68,13 +71,17 @@ class TokenRecord:
     """
     stored_role: str = ""
     """The role in a stored row, if `role` is a stand-in for the role. "" outside stored rows."""
+    once: bool = False
+    """Whether a join token is good for one agent only."""
+    used_by: str = ""
+    """The agent that used a join token of this kind. "" if no agent has used the token."""
 
 
 _CODEC = JsonCodec(
     user_rows.TOKEN_ENTRY,
     TokenRecord,
     {"role": Role, "makers": tuple},
-    omitted=frozenset({"stored_role"}),
+    omitted=frozenset({"stored_role", "once", "used_by"}),
 )
 
 
@@ -99,6 +106,10 @@ class TokenRequest:
     description: str
     expires_days: int | None
     """The lifetime in days; None lets the new token end with the caller's token."""
+    expires_minutes: int | None = None
+    """The lifetime in minutes, in place of `expires_days`."""
+    once: bool = False
+    """Whether the join token is good for one agent only."""
 
 
 def draft_record(services: Services, request: TokenRequest, caller: Principal) -> TokenRecord:
@@ -121,8 +132,8 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
     if not is_admin and request.role is Role.ADMIN:
         raise RequestError(Code.FORBIDDEN, "only an admin can create a token with the role admin")
     _check_pool(services, request, is_admin)
-    days, now_ms = request.expires_days, services.now_ms()
-    ends_ms = [] if days is None else [now_ms + days * DAY_MS]
+    now_ms, lifetime_ms = services.now_ms(), _lifetime_ms(request)
+    ends_ms = [] if lifetime_ms is None else [now_ms + lifetime_ms]
     ends_ms += [] if caller.expires_ms is None else [caller.expires_ms]
     return TokenRecord(
         id=0,
@@ -135,7 +146,27 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
         made_by=caller.user,
         makers=caller.makers,
         subject=request.resource_pool or "",
+        once=request.once,
     )
+
+
+def _lifetime_ms(request: TokenRequest) -> int | None:
+    """Return the lifetime of a new token in ms. Return None for a token without its own end.
+
+    A join token that is good for one agent has an end in any case.
+
+    Raises:
+        RequestError: invalid, if both units are given, or `once` belongs to another role than join.
+    """
+    if request.once and request.role is not Role.JOIN:
+        raise invalid("once", "is possible for tokens with the role join only")
+    if request.expires_days is not None and request.expires_minutes is not None:
+        raise invalid("expires_minutes", "cannot be combined with expires_days")
+    if request.expires_days is not None:
+        return request.expires_days * DAY_MS
+    if request.expires_minutes is not None:
+        return request.expires_minutes * MINUTE_MS
+    return ONCE_MINUTES * MINUTE_MS if request.once else None
 
 
 def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> None:
@@ -247,15 +278,13 @@ def create_token(
     is_revocable = makers != draft.makers
     guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
     draft = replace(draft, makers=makers)
-    principal = Principal(
-        draft.user, draft.role, draft.subject, draft.expires_ms, makers=draft.makers
-    )
     for _ in range(_TRIES_MAX):
         row = table.get(_COUNTER)
         number = int(row.body) if row else 1
         revision = row.revision if row else 0
         next_number = b"%d" % (number + 1)
         record = replace(draft, id=number, digest=token_digest(token))
+        principal = _principal(record)
         minted = MintedToken(number, encrypt_token(token.encode(), bearer, number).hex())
         try:
             table.commit(
@@ -277,6 +306,33 @@ def create_token(
     raise RequestError(
         Code.UNAVAILABLE, "too many tokens are being created at the same time; try again"
     )
+
+
+def _principal(record: TokenRecord) -> Principal:
+    """Return the principal of a new token."""
+    return Principal(
+        record.user,
+        record.role,
+        record.subject,
+        record.expires_ms,
+        makers=record.makers,
+        token_id=record.id if record.once else 0,
+    )
+
+
+def use_writes(table: StateTable, token_id: int, agent: str) -> tuple[Write, ...]:
+    """Return the write that records the agent which used a join token; commit nothing.
+
+    Return () for a token without a record, and for a token that the agent has used already.
+    """
+    row = table.get(_record_key(token_id))
+    if row is None:
+        return ()
+    record = decode_record(row.body)
+    if record.used_by == agent:
+        return ()
+    body = encode_record(replace(record, used_by=agent), row.body)
+    return (Put(row.key, row.revision + 1, body, row.revision),)
 
 
 def extend_makers(

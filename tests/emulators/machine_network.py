@@ -101,6 +101,10 @@ class MachineNetwork:
         entered = ["nsenter", f"--net={_NAMESPACES / self._full_name(name)}"]
         return [*(entered * self.is_namespaced), *command]
 
+    def place_of(self, name: str) -> Path:
+        """Return the file of a machine's namespace."""
+        return _NAMESPACES / self._full_name(name)
+
     def _add_namespace(self, name: str) -> None:
         assert self._make_namespace(name)
         port, switch, machine = f"to-{self._hosts[name]}", *map(self._full_name, (_SWITCH, name))
@@ -142,10 +146,14 @@ def port_of(url: str) -> int:
 
 
 class ForwardedPort:
-    """A port of a namespace's loopback that leads to the same port of the tests' loopback."""
+    """A port of an address in a namespace that leads to the same port of the tests' loopback.
 
-    def __init__(self, namespace: Path, port: int) -> None:
+    The address is that of the loopback by default.
+    """
+
+    def __init__(self, namespace: Path, port: int, address: str = HOST) -> None:
         self._port = port
+        self._address = address
         self._listener: socket.socket | None = None
         opener = threading.Thread(target=self._listen, args=(namespace,))
         opener.start()
@@ -163,7 +171,7 @@ class ForwardedPort:
         """Listen within the namespace; this thread alone enters the namespace and never returns."""
         with namespace.open() as place:
             if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET) == 0:
-                self._listener = socket.create_server((HOST, self._port))
+                self._listener = socket.create_server((self._address, self._port))
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):

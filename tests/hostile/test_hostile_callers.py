@@ -23,6 +23,7 @@ from tests.unit.api.exchange import Answer, call
 OPEN = {
     ("get", f"{V1}/health"),
     # Code that everybody may have, and proofs that stand for a token.
+    ("get", f"{V1}/agent-installer"),
     ("put", f"{V1}/instances/{{instance_id}}/identity"),
     ("put", f"{V1}/instances/{{instance_id}}/boot-report"),
     ("post", f"{V1}/instances/{{instance_id}}/agent-code"),
@@ -43,11 +44,15 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
+AGENT_CODE = {("get", f"{V1}/agent-code"), ("get", f"{V1}/agent-code/{{sha256}}")}
 METRICS = {("get", f"{V1}/metrics")}
 ADMINS = re.compile(
-    rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$|.*/retention/cleanup$"
+    rf"{V1}/agents/.*/(enable|disable|upgrade)$|{V1}/resource-pools/.*/(un)?drain$"
+    r"|.*/retention/cleanup$"
 )
-CHANGED_BY_ADMINS = re.compile(rf"{V1}/(resource-pools/|cluster/configuration|agent-users)")
+CHANGED_BY_ADMINS = re.compile(
+    rf"{V1}/(resource-pools/|cluster/configuration|agent-users|agents/{{agent_id}}$)"
+)
 MISSING = {"uuid": "0" * 8, "sha256": "0" * 64, "agent_id": "nobody", "name": "nothing"}
 MISSING |= {"resource_pool": "nowhere", "job_id": "nobody"}
 
@@ -67,6 +72,8 @@ def is_for(route: Route, role: Role) -> bool:
     """Return whether the role may use the route, according to docs/api.md."""
     if route in JOINS:
         return role is Role.JOIN
+    if route in AGENT_CODE:
+        return role is not Role.METRICS
     if route in AGENTS:
         return role is Role.AGENT
     if ADMINS.search(route[1]) or (route[0] != "get" and CHANGED_BY_ADMINS.match(route[1])):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.access.agent_credentials import decode_credential
 from control_plane.access.agent_users import CODEC as AGENT_USERS
 from control_plane.access.principals import Principal, Role
 from control_plane.access.relay_record import decode_relay
@@ -104,6 +105,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
     "bill": lambda row: decode_bill(row.body),
     "usage of a day": lambda row: decode_day(row.body),
     "token": _decode_principal,
+    "agent credential": lambda row: decode_credential(row.body),
     "token record": lambda row: decode_record(row.body),
     "template": lambda row: decode_template(row.body),
     "agent user": lambda row: AGENT_USERS.decode(row.body),

@@ -132,7 +132,16 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     host = "a" * 253
     memory_mib = (2**31,) * slots
     return to_agent.AgentEnrolled(
-        name, pool, listed, text(200), "", host, "docker", installation, memory_mib
+        name,
+        pool,
+        listed,
+        text(200),
+        "",
+        host,
+        "docker",
+        installation,
+        memory_mib,
+        code="f" * 64,
     )
 
 
@@ -440,6 +449,9 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AllocationRemoved: Largest(_CROWDED, lambda: to_agent.AllocationRemoved(10, 1)),
     to_agent.AgentDeclaredLost: Largest(_CROWDED, lambda: to_agent.AgentDeclaredLost(1)),
     to_agent.AgentForgotten: Largest(_CROWDED, lambda: to_agent.AgentForgotten(1)),
+    to_agent.AgentUpgradeRequested: Largest(
+        _CROWDED, lambda: to_agent.AgentUpgradeRequested("f" * 64)
+    ),
     to_agent.AgentEnableRequested: Largest(_CROWDED, to_agent.AgentEnableRequested),
     to_agent.FaultsReported: Largest(
         _CROWDED,

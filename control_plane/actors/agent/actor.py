@@ -3,10 +3,15 @@ agent.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.agent.availability import (
+    changed_availability,
+    changed_end,
+    render_availability,
+)
 from control_plane.actors.agent.exclusions import (
     REASON_CHARACTERS_MAX,
     Exclusion,
@@ -24,6 +29,7 @@ from control_plane.actors.messages.agent import (
     AgentExcluded,
     AgentForgotten,
     AgentMessage,
+    AgentUpgradeRequested,
     AllocationPlaced,
     AllocationRemoved,
     ExclusionEnded,
@@ -126,6 +132,10 @@ class AgentState:
     """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
     occupancy: Occupancy | None = None
     """The last report of the machine's use by people. None: nobody uses the machine."""
+    code: str = ""
+    """The digest of the agent's code. "": an agent that does not update itself."""
+    upgrade: str = ""
+    """The digest of the code that an admin requested for this agent last, or ""."""
 
     @property
     def effective_availability(self) -> Availability:
@@ -145,7 +155,7 @@ def step(
     an enrollment.
 
     Raises:
-        CommandRefused: not_found or conflict; see `_apply_command`, `_open_tunnel` and
+        CommandRefused: not_found or conflict; see `_apply_setting`, `_open_tunnel` and
             `_refuse_other_installation`.
     """
     if isinstance(message, AgentEnrolled):
@@ -172,8 +182,9 @@ def step(
             | FaultsReported()
             | AgentExcluded()
             | ExclusionEnded()
+            | AgentUpgradeRequested()
         ):
-            return _apply_availability(state, message, context)
+            return _apply_command(state, message, context)
         case TunnelOpened() | TunnelClosed():
             return _apply_tunnel(state, message, context)
         case _:
@@ -254,6 +265,8 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         installation=message.installation,
         memory_mib=message.memory_mib,
         occupancy=occupancy,
+        code=message.code,
+        upgrade="" if state is None else state.upgrade,
     )
 
 
@@ -287,24 +300,28 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
     context.write_row(partition, agent, json.dumps({**before, **fields}).encode(), expected=row)
 
 
-def _apply_availability(
+def _apply_command(
     state: AgentState,
     message: AgentEnableRequested
     | AgentDisableRequested
     | FaultsReported
     | AgentExcluded
-    | ExclusionEnded,
+    | ExclusionEnded
+    | AgentUpgradeRequested,
     context: StepContext,
 ) -> AgentState:
-    """Apply a user's setting, a report of faults, or an exclusion. Raises as `_apply_command`."""
+    """Apply an admin's command, a report of faults, or an exclusion. Raises as `_apply_setting`."""
     if isinstance(message, FaultsReported):
         return _apply_faults(state, message, context)
     if isinstance(message, AgentExcluded | ExclusionEnded):
         return _apply_exclusion(state, message, context)
-    return _apply_command(state, message, context)
+    if isinstance(message, AgentUpgradeRequested):
+        context.reply = state.agent
+        return evolve(state, upgrade=message.code)
+    return _apply_setting(state, message, context)
 
 
-def _apply_command(
+def _apply_setting(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested, context: StepContext
 ) -> AgentState:
     """Enable or disable the agent, or a single slot. The reply is the agent's id.
@@ -323,8 +340,8 @@ def _apply_command(
         listed = ", ".join(map(str, known))
         text = f"agent {state.agent} has no slot {message.slot}; it has {listed}"
         raise CommandRefused("not_found", text)
-    after = _changed_availability(state.availability, message)
-    state = evolve(state, ends_ms=_changed_end(state, message))
+    after = changed_availability(state.availability, message)
+    state = evolve(state, ends_ms=changed_end(state.ends_ms, message))
     if isinstance(message, AgentEnableRequested) and message.slot is None and state.exclusions:
         context.add_reason("the exclusions of the machine are over")
         return _change_availability(
@@ -335,7 +352,7 @@ def _apply_command(
     if state.lost and isinstance(message, AgentDisableRequested):
         text = f"agent {state.agent} is lost: wait until it reconnects, then disable it"
         raise CommandRefused("conflict", text)
-    context.add_reason(_render_availability(after))
+    context.add_reason(render_availability(after))
     return _change_availability(state, evolve(state, availability=after), context)
 
 
@@ -393,49 +410,6 @@ def _change_availability(before: AgentState, after: AgentState, context: StepCon
         changed = AgentAvailabilityChanged(after.agent, after.epoch, availability)
         context.send(addresses.pool(after.pool), changed)
     return after
-
-
-def _changed_end(
-    state: AgentState, message: AgentEnableRequested | AgentDisableRequested
-) -> int | None:
-    """Return the time at which the cloud takes the machine away, in epoch ms, after a command.
-
-    A disabling command with a time replaces the stored time. Enabling the whole agent resets the
-    time to None. Any other command keeps the time.
-    """
-    if isinstance(message, AgentEnableRequested):
-        return state.ends_ms if message.slot is not None else None
-    return state.ends_ms if message.ends_ms is None else message.ends_ms
-
-
-def _changed_availability(
-    before: Availability, message: AgentEnableRequested | AgentDisableRequested
-) -> Availability:
-    """Return the availability after a command. Enabling the whole agent leaves disabled slots
-    disabled.
-
-    Disabling a slot twice, or enabling an enabled slot, changes nothing.
-    """
-    slot = message.slot
-    match message:
-        case AgentEnableRequested() if slot is None:
-            return replace(before, enabled=True, draining=False)
-        case AgentDisableRequested(drain=drain) if slot is None:
-            return replace(before, enabled=False, draining=drain)
-        case AgentEnableRequested():
-            return replace(before, disabled=tuple(n for n in before.disabled if n != slot))
-        case AgentDisableRequested():
-            assert slot is not None
-            return replace(before, disabled=tuple(sorted({*before.disabled, slot})))
-
-
-def _render_availability(availability: Availability) -> str:
-    """Return a sentence for the journal that describes the availability."""
-    words = "enabled" if availability.enabled else "disabled"
-    if availability.draining:
-        words = "draining"
-    closed = ", ".join(map(str, availability.disabled))
-    return f"the agent is {words}" + (f", without slot {closed}" if closed else "")
 
 
 def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> AgentState:

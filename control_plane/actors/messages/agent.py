@@ -33,6 +33,16 @@ class AgentEnrolled:
     """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
     occupancy: tuple[str, bool] | None = None
     """As in FaultsReported."""
+    code: str = ""
+    """The digest of the agent's code. "": an agent that does not update itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUpgradeRequested:
+    """An admin requested other code for the agent at once, without a stop of trials."""
+
+    code: str
+    """The digest of the archive of the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,7 @@ AgentMessage = (
     | AllocationRemoved
     | AgentDeclaredLost
     | AgentForgotten
+    | AgentUpgradeRequested
     | AgentEnableRequested
     | AgentDisableRequested
     | FaultsReported

@@ -37,6 +37,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "checkpoints": frozenset({"checkpoints", "experiments"}),
     "checkpoint_uploads": frozenset({"checkpoint-uploads"}),
     "agents": frozenset({"agents"}),
+    "agent_code": frozenset({"agent-code", "agent-installer"}),
     "agent_credentials": frozenset({"agents"}),
     "package_archives": frozenset({"agents"}),
     "instances": frozenset({"instances"}),

@@ -5,13 +5,18 @@ import random
 import time
 from typing import Annotated, Any
 
-from fastapi import Body, Path, Response
+from fastapi import Body, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.actors import addresses
-from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnableRequested
+from control_plane.actors.messages.agent import (
+    AgentDisableRequested,
+    AgentEnableRequested,
+    AgentUpgradeRequested,
+)
 from control_plane.actors.step import CommandRefused
+from control_plane.agents.agent_code import agent_code
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.sync_acceptance import SyncRequest
@@ -25,6 +30,7 @@ from control_plane.api.agent_requests import (
     slot_tuples,
     sync_requests,
 )
+from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response, json_response
@@ -36,6 +42,7 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.usecases.agent_enrolment import EnrolmentRequest, enrol_agent
+from control_plane.usecases.agent_removal import remove_agent
 from control_plane.usecases.agent_sync import AgentAnswer, answer_sync, sync_agent
 from control_plane.usecases.idempotency import IdempotentRequest
 from detcloud.shared.dead_tick import DEAD_TICK
@@ -74,6 +81,7 @@ class EnrolmentAnswer(Answer):
     incarnation: str
     image: str
     image_needs_login: bool
+    credential: bool
 
 
 @router.get("/agents")
@@ -103,6 +111,42 @@ def disable(
     return _execute(services, agent_id, AgentDisableRequested(drain=drain), request)
 
 
+@router.post("/agents/{agent_id}/upgrade", response_model=agents.Agent)
+@require_role(Role.ADMIN)
+def upgrade(
+    agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Request that an agent starts the code of this cluster now, without a stop of trials.
+
+    A lost agent does so when it comes back. Errors: `not_found` for an unknown agent. `conflict`
+    for an agent that `detcloud agent add` did not install.
+    """
+    state = agents.find_agent(services, agent_id)
+    if state is not None and not state.code:
+        text = f"agent {agent_id} was not installed by `detcloud agent add`; upgrade its package"
+        raise RequestError(Code.CONFLICT, f"{text} on the machine, or replace the instance")
+    return _execute(services, agent_id, AgentUpgradeRequested(agent_code().sha256), request)
+
+
+@router.delete("/agents/{agent_id}", response_model=agents.Agent)
+@require_role(Role.ADMIN)
+def remove(
+    agent_id: AgentId, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Remove an agent without trials, and revoke the tokens of the machine.
+
+    Removing a removed agent changes nothing. Errors: `not_found` for an unknown agent. `conflict`
+    if the agent runs trials, or the provisioner launched the machine. `unavailable` if the agent's
+    rows change in every attempt.
+    """
+    answer = request.execute(
+        services,
+        lambda extra_writes: remove_agent(services, agent_id, request.by, extra_writes),
+        lambda reply: agents.describe_agent(services, reply),
+    )
+    return answer_response(answer)
+
+
 @router.post("/agents/{agent_id}/slots/{slot_id}/enable", response_model=agents.Agent)
 @require_role(Role.ADMIN)
 def enable_slot(
@@ -121,7 +165,9 @@ def disable_slot(
 
 @router.post("/agents")
 @require_role(Role.JOIN)
-def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> EnrolmentAnswer:
+def enrol(
+    body: Enrolment, caller: Caller, services: ServicesParameter, http_request: Request
+) -> EnrolmentAnswer:
     enrolment = EnrolmentRequest(
         name=body.name,
         resource_pool=body.resource_pool,
@@ -133,8 +179,11 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         installation=body.installation,
         memory_mib=slot_memories(body),
         occupancy=None if body.occupancy is None else body.occupancy.report,
+        credential_digest=body.credential_sha256,
+        code=body.code,
     )
-    session = enrol_agent(services, enrolment, caller)
+    bearer = request_token(http_request, services.cluster_id)
+    session = enrol_agent(services, enrolment, caller, bearer)
     return EnrolmentAnswer(
         agent_id=body.name,
         token=session.token,
@@ -143,6 +192,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         incarnation=session.incarnation,
         image=session.image,
         image_needs_login=session.image_needs_login,
+        credential=session.has_credential,
     )
 
 
@@ -231,7 +281,7 @@ async def _hold_call(
 def _execute(
     services: Services,
     agent_id: str,
-    message: AgentEnableRequested | AgentDisableRequested,
+    message: AgentEnableRequested | AgentDisableRequested | AgentUpgradeRequested,
     request: IdempotentRequest,
 ) -> Response:
     """Execute a command of the agent once per idempotency key; answer with the changed agent.

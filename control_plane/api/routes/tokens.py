@@ -59,6 +59,8 @@ class TokenBody(RequestBody):
     resource_pool: Annotated[str, Field(max_length=100)] | None = None
     description: Annotated[str, Field(max_length=200)] = ""
     expires_days: Annotated[int, Field(ge=1, le=365)] | None = None
+    expires_minutes: Annotated[int, Field(ge=1, le=365 * 24 * 60)] | None = None
+    once: bool = False
 
 
 class Token(Answer):
@@ -72,6 +74,8 @@ class Token(Answer):
     expires_ms: int | None
     revoked: bool
     resource_pool: str | None
+    once: bool
+    used_by: str | None
 
 
 class NewToken(Token):
@@ -114,7 +118,8 @@ def create(
     new token. A repetition with the same Idempotency-Key creates no second token and gets the same
     secret, but only with the same token of the caller. Only admins create tokens for other users,
     of the role `admin`, and join tokens. Errors: `forbidden` for a token that the caller may not
-    create. `invalid` for a join token without a pool, or another token with a pool. `not_found` for
+    create. `invalid` for a join token without a pool, another token with a pool or with `once`, and
+    for two lifetimes. `not_found` for
     an unknown pool. `conflict` if the caller's token was created through too many other tokens, or
     if the caller repeats the request with another token. `unavailable` if too many tokens are
     created at the same time.
@@ -125,6 +130,8 @@ def create(
         resource_pool=body.resource_pool,
         description=body.description,
         expires_days=body.expires_days,
+        expires_minutes=body.expires_minutes,
+        once=body.once,
     )
     draft = draft_record(services, token_request, caller)
     bearer = request_token(http_request, services.cluster_id)
@@ -190,4 +197,6 @@ def _fields(record: TokenRecord, is_ended: bool) -> dict[str, Any]:
         "expires_ms": record.expires_ms,
         "revoked": is_ended,
         "resource_pool": record.subject or None,
+        "once": record.once,
+        "used_by": record.used_by or None,
     }

@@ -43,6 +43,9 @@ OF_AGENTS: Mapping[type, Sentence] = {
     to_agent.AllocationRemoved: lambda m, context: f"allocation {m.trial_id}.{m.epoch} removed",
     to_agent.AgentDeclaredLost: lambda _, context: f"{context.name} was given up",
     to_agent.AgentForgotten: lambda _, context: f"{context.name} is no longer monitored",
+    to_agent.AgentUpgradeRequested: lambda m, context: (
+        f"{context.name} starts code {m.code[:12]}{context.user}"
+    ),
     to_agent.AgentEnableRequested: _enable_sentence,
     to_agent.AgentDisableRequested: _disable_sentence,
     to_agent.FaultsReported: _faults_sentence,

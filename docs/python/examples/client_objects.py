@@ -104,6 +104,10 @@ pool.remove()
 agent.disable(drain=True)
 agent.enable()
 
+# %% Agent.upgrade
+if agent.behind and agent.updatable:
+    agent.upgrade()
+
 # %% Slot, Slot.disable, Slot.enable
 slot = agent.slots[0]
 print(slot.type, slot.allocation)

@@ -12,7 +12,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -26,6 +26,7 @@ from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.cache_limits import CacheLimits
 from detcloud.agent.clouds import CLOUDS, load_instance
+from detcloud.agent.credential import Credential
 from detcloud.agent.devices.discovery import discover_slots
 from detcloud.agent.health.machine_health import MachineHealth
 from detcloud.agent.installation import read_installation
@@ -35,8 +36,9 @@ from detcloud.agent.processes.fork_server import ForkServer
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import ContainerRuntime
 from detcloud.agent.slots import Slot, SlotsUnknown, threads_per_slot
+from detcloud.agent.sync.enrolment import AgentIdentity
 from detcloud.agent.sync.schedule import SyncSchedule
-from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.sync.session import Session
 from detcloud.agent.trial_grants import TrialGrants
 from detcloud.agent.usage.use_sampler import UseSampler
 from detcloud.shared.certificates import complete_environment
@@ -51,6 +53,7 @@ from detcloud.shared.version import __version__
 if TYPE_CHECKING:
     from detcloud.agent.people.people_watch import OccupancyWatch
     from detcloud.agent.self_termination import SelfTermination
+    from detcloud.agent.updates import CodeUpdater
     from detcloud.agent.usage.amd import AmdReader
     from detcloud.agent.usage.nvml import GpuReader
 
@@ -80,16 +83,17 @@ def run(options: argparse.Namespace) -> int:
     """Build an agent from the options, and run the agent in this thread.
 
     Return 0 after a requested stop. If the cluster refuses the agent, log the reason and return 1.
-    SIGTERM and SIGINT request a stop. Raise ConfigurationError if the options are unusable, for
-    example because another agent uses the work directory. Raise SlotsUnknown if the devices cannot
-    be listed.
+    SIGTERM and SIGINT request a stop. SIGHUP ends an installed agent without its trials, which the
+    next agent takes over. Raise ConfigurationError if the options are unusable, for example because
+    another agent uses the work directory. Raise SlotsUnknown if the devices cannot be listed.
     """
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots, options.slot_type)
     with _lock_work_directory(work):
         slots = _keep_numbers(slots, work)
         authorities = _prepare_clients(options.url, work)
-        token = _join_token(options, work)
+        credential = _open_credential(options, work)
+        token = _join_token(options, work, credential)
         schedule = SyncSchedule()
 
         def download(path: str, file: BinaryIO) -> int:
@@ -99,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
             finally:
                 client.close()
 
+        updater = _open_updater(options, work, download)
         grants = TrialGrants(
             options.url, options.name, lambda: session.token, work, write_log_line, options.region
         )
@@ -114,20 +119,12 @@ def run(options: argparse.Namespace) -> int:
                 options.kernel_cache_mib << 20, options.package_cache_mib << 20
             ),
         )
-        address = options.address or local_address(options.url)
-        identity = AgentIdentity(
-            options.name,
-            options.pool,
-            slots,
-            __version__,
-            options.label,
-            address,
-            options.container_runtime,
-            read_installation(work),
-        )
+        identity = _identify(options, work, slots, updater)
         alive = AliveFile(options.alive_file) if options.alive_file is not None else None
-        on_answer = alive.record_answer if alive is not None else lambda: None
+        on_answer = _answer_recorder(alive, updater)
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
+        find_address = None if options.address else partial(local_address, options.url)
+        session.use_machine(credential, find_address)
         grants.resume()
         _watch_machine(node, work, slots, session, is_replaceable=options.identity is not None)
         notices = notice_source(options.notices, work)
@@ -135,16 +132,36 @@ def run(options: argparse.Namespace) -> int:
         stop = options.stop_seconds, write_log_line
         node.people = _occupancy_watch(options, session)
         agent = Agent(node, schedule, session, notices, *stop, alive, ending)
+        agent.updater = updater
 
         def request_stop(*_: object) -> None:
             agent.stop_requests += 1
 
         signal.signal(signal.SIGTERM, request_stop)
         signal.signal(signal.SIGINT, request_stop)
+        if updater is not None:
+            signal.signal(signal.SIGHUP, lambda *_: setattr(agent, "is_handing_over", True))
         refusal = agent.run()
     if refusal is not None:
         write_log_line(refusal)
     return 0 if refusal is None else 1
+
+
+def _identify(
+    options: argparse.Namespace, work: Path, slots: Sequence[Slot], updater: CodeUpdater | None
+) -> AgentIdentity:
+    """Return the fields of the agent's enrolment."""
+    return AgentIdentity(
+        options.name,
+        options.pool,
+        slots,
+        __version__,
+        options.label,
+        options.address or local_address(options.url),
+        options.container_runtime,
+        read_installation(work),
+        "" if updater is None else updater.digest,
+    )
 
 
 def write_log_line(message: str) -> None:
@@ -180,6 +197,31 @@ def _watch_machine(
         node.health.start()
         reader = GpuReader()
     UseSampler(node, slots, write_log_line, reader).start()
+
+
+def _open_updater(
+    options: argparse.Namespace, work: Path, download: Callable[[str, BinaryIO], int]
+) -> CodeUpdater | None:
+    """Return the updater of an installed agent. Return None for other agents."""
+    if options.installed is None:
+        return None
+    from detcloud.agent.updates import CodeUpdater
+
+    return CodeUpdater(
+        options.installed, work, download, write_log_line, is_automatic=not options.no_updates
+    )
+
+
+def _answer_recorder(alive: AliveFile | None, updater: CodeUpdater | None) -> Callable[[], None]:
+    """Return the function that is called after each successful sync."""
+
+    def record_answer() -> None:
+        if alive is not None:
+            alive.record_answer()
+        if updater is not None:
+            updater.confirm()
+
+    return record_answer
 
 
 def _self_termination(
@@ -345,11 +387,31 @@ def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:
     return ForkServer(work / "template", environment, write_log_line)
 
 
-def _join_token(options: argparse.Namespace, work: Path) -> str:
+def _open_credential(options: argparse.Namespace, work: Path) -> Credential | None:
+    """Return the credential in the work directory. None for an instance of a cloud.
+
+    A join token in the work directory is deleted as soon as the credential is valid.
+    """
+    if options.identity is not None:
+        return None
+    path = options.token_file
+    is_own = path is not None and path.absolute().parent == work
+    return Credential(work / "credential.json", path.absolute() if is_own else None)
+
+
+def _join_token(options: argparse.Namespace, work: Path, credential: Credential | None) -> str:
+    """Return the join token of the options, or of the instance.
+
+    Return "" if the file is missing and the machine has a credential. Raise ConfigurationError for
+    unusable options or an unusable file, and if the cluster refuses the instance.
+    """
     if (options.token_file is None) == (options.identity is None):
         identities = " or ".join(f"--identity {cloud.name}" for cloud in CLOUDS)
         raise ConfigurationError(f"give either --token-file or {identities}")
     if options.identity is None:
+        is_needed = credential is None or not credential.is_usable
+        if not is_needed and not options.token_file.exists():
+            return ""
         return _read_token(options.token_file)
     if not options.cluster:
         identity = f"--identity {options.identity}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from detcloud.agent.self_termination import SelfTermination
     from detcloud.agent.sync.schedule import SyncSchedule
     from detcloud.agent.sync.session import Session
+    from detcloud.agent.updates import CodeUpdater
 
 SCAN_SECONDS = 0.025
 IDLE_SECONDS = 0.2
@@ -85,24 +86,28 @@ class Agent:
         self._troubles: dict[str, str] = {}
         # The number of stop requests. The second request kills the trials at once.
         self.stop_requests = 0
+        # Whether the agent must end without its trials, so that another process continues.
+        self.is_handing_over = False
+        # The updates of the code. None for an agent that was not installed.
+        self.updater: CodeUpdater | None = None
         self._stops_ms = sys.maxsize
 
     def run(self) -> str | None:
         """Adopt earlier allocations, then watch the trials until a stop or a refusal.
 
-        Return None after a stop request, the reason if the cluster refuses the agent. After a stop,
-        wait up to `stop_seconds` for the trials to checkpoint, then kill them and report their
-        exits. After a refusal, running trials are left alone. Finally end the session's thread and
-        close the node.
+        Return None after a stop request or a handover, the reason if the cluster refuses the agent.
+        After a stop, wait up to `stop_seconds` for the trials to checkpoint, then kill them and
+        report their exits. After a handover or a refusal, running trials are left alone. Finally
+        end the session's thread and close the node.
         """
         self._node.adopt()
         self._scan_all()
         thread = threading.Thread(target=self._session.run, name="session", daemon=True)
         thread.start()
-        while not self.stop_requests and self._session.refusal is None:
+        while not self._must_end():
             self._scan_all()
             self._wait_for_next_scan()
-        if self._session.refusal is None:
+        if self._session.refusal is None and (self.stop_requests or not self.is_handing_over):
             self._shut_down()
         if self._session.tunnels is not None:
             self._session.tunnels.close()
@@ -111,6 +116,10 @@ class Agent:
         thread.join(timeout=SHUTDOWN_SECONDS_MAX)
         self._node.close()
         return self._session.refusal
+
+    def _must_end(self) -> bool:
+        """Whether a stop, a handover or a refusal ends the loop."""
+        return bool(self.stop_requests) or self.is_handing_over or self._session.refusal is not None
 
     def _scan_all(self) -> None:
         if time.monotonic() >= self._notices_at:
@@ -125,6 +134,10 @@ class Agent:
                 self._node.people.poll()
             if self._self_termination is not None:
                 self._self_termination.check(self._has_work)
+            if self.updater is not None and not self.stop_requests:
+                offer = self._session.offered_code
+                if self.updater.poll(offer, is_idle=not self._has_work()):
+                    self.is_handing_over = True
         for allocation in self._node.allocations():
             if not allocation.is_active and allocation.is_acknowledged():
                 continue

@@ -87,6 +87,7 @@ def parse_options() -> argparse.Namespace:
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
     _add_occupancy_options(parser)
+    _add_installation_options(parser)
     _add_process_options(parser)
     _add_container_options(parser)
     options = parser.parse_args()
@@ -145,6 +146,20 @@ def _add_occupancy_options(parser: argparse.ArgumentParser) -> None:
         default="checkpoint",
         help="what running trials do when people come: save a checkpoint and leave, or finish "
         "(default %(default)s)",
+    )
+
+
+def _add_installation_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--installed",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of the installation by `detcloud agent add`, which updates the agent",
+    )
+    parser.add_argument(
+        "--no-updates",
+        action="store_true",
+        help="update only when an admin requests it, not by itself while idle",
     )
 
 

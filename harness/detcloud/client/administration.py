@@ -96,6 +96,8 @@ class Administration(Connection):
         resource_pool: str | None = None,
         description: str | None = None,
         expires_days: int | None = None,
+        expires_minutes: int | None = None,
+        once: bool | None = None,
     ) -> Token:
         """Create a token. Only the returned handle has the secret.
 
@@ -107,6 +109,9 @@ class Administration(Connection):
             description: the purpose, for lists.
             expires_days: the days until the token expires, 1 to 365. None: the token expires with
                 this client's token, or never.
+            expires_minutes: the lifetime in minutes, in place of `expires_days`.
+            once: whether a `join` token is good for one agent only. Such a token expires after an
+                hour, unless the call names a lifetime.
         """
         fields = {
             "user": user,
@@ -114,6 +119,8 @@ class Administration(Connection):
             "resource_pool": resource_pool,
             "description": description,
             "expires_days": expires_days,
+            "expires_minutes": expires_minutes,
+            "once": once,
         }
         body = {name: value for name, value in fields.items() if value is not None}
         return Token(self, self.post("/tokens", body))

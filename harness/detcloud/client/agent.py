@@ -28,6 +28,8 @@ class Agent(Resource):
         "Whether the agent finishes its running trials before it counts as disabled."
     )
     version = Field[str]("The version of detcloud on the agent.")
+    behind = Field[bool]("Whether the agent runs other code than the cluster has.")
+    updatable = Field[bool]("Whether the agent can update itself to the code of the cluster.")
     enrolled_ms = Field[int]("The time of the enrollment, in epoch milliseconds.")
 
     @property
@@ -50,6 +52,13 @@ class Agent(Resource):
                 checkpoint.
         """
         self.act("disable", {"drain": drain})
+
+    def upgrade(self) -> None:
+        """Let the agent start the code of the cluster now, without a stop of trials. Admins only.
+
+        The cluster refuses agents that `detcloud agent add` did not install.
+        """
+        self.act("upgrade")
 
     def act(self, path: str, body: dict[str, Any] | None = None) -> None:
         """Post `body` to a path below the agent's path, and update this handle from the answer."""

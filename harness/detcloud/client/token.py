@@ -19,6 +19,8 @@ class Token(Resource):
     expires_ms = Field[int | None](
         "The time of the expiry, in epoch milliseconds; None if the token never expires."
     )
+    once = Field[bool]("Whether a join token is good for one agent only.")
+    used_by = Field[str | None]("The agent that used the join token, or None.")
     revoked = Field[bool]("Whether the token was revoked.")
 
     @property

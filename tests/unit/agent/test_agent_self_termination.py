@@ -17,8 +17,9 @@ from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.self_termination import SelfTermination
+from detcloud.agent.sync.enrolment import AgentIdentity
 from detcloud.agent.sync.schedule import SyncSchedule
-from detcloud.agent.sync.session import REFUSING_SECONDS, AgentIdentity, Session
+from detcloud.agent.sync.session import REFUSING_SECONDS, Session
 from detcloud.shared.dead_tick import CONFIRM_SECONDS, DEAD_TICK, TICK_SECONDS_MAX
 from detcloud.shared.http import Transport
 

@@ -21,7 +21,8 @@ OPEN = {
     ("GET", "/api/v1/health"),
     # The body holds a sign-in code or a token.
     ("POST", "/api/v1/sessions"),
-    # Public code of the page.
+    # Public code of the installer and the page.
+    ("GET", "/api/v1/agent-installer"),
     ("GET", "/"),
     ("GET", "/ui"),
     ("GET", "/ui/files.json"),

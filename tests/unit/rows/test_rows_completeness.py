@@ -15,6 +15,7 @@ from tests.unit.rows.undeclared_rows import find_undeclared
 # clusters. `build_cluster` of tests/unit/api checks the rows of all tests with an API.
 NOT_SIMULATED = frozenset(
     {
+        "agent credential",
         "alarm",
         "awaited suggestion",
         "cluster configuration",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.access.agent_credentials import CredentialRequest, credential_writes
 from control_plane.access.agent_users import AgentUserKind, AgentUserRecord
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TableTokens, token_digest, token_put
@@ -35,6 +36,7 @@ from control_plane.queries.model_records import (
     model_key,
     version_key,
 )
+from control_plane.rows import agent_rows
 from control_plane.rows.registry import ROW_TYPES, find_row_type
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 from control_plane.usecases import browser_sessions, metadata_edits, user_tokens
@@ -363,6 +365,20 @@ def event(cluster: Cluster) -> Case:
     return put.key, rewrite
 
 
+def agent_credential(cluster: Cluster) -> Case:
+    table = cluster.services.table
+    once = Principal("user-1", Role.JOIN, "default", token_id=1)
+    table.commit((token_put("1" * 64, once),))
+
+    def enrol_with(bearer: str, digest: str) -> None:
+        request = CredentialRequest("gpu-1", "default", "a" * 32, bearer, digest)
+        table.commit(credential_writes(table, request))
+
+    enrol_with("1" * 64, "2" * 64)
+    key = Key(agent_rows.CREDENTIAL.partition, "gpu-1")
+    return key, lambda: enrol_with("2" * 64, "3" * 64)
+
+
 CASES: dict[str, Callable[[Cluster], Case]] = {
     "head": head,
     "part": part,
@@ -378,6 +394,7 @@ CASES: dict[str, Callable[[Cluster], Case]] = {
     "report": report,
     "schedule": schedule,
     "tunnel": tunnel,
+    "agent credential": agent_credential,
     "registered model": model,
     "model version": model_version,
     "fleet": fleet,

@@ -7,9 +7,9 @@ its own, and lost, repeated and late answers do no harm.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.sync.enrolment import AgentIdentity, Enrolment, EnrolmentSender
 from detcloud.agent.sync.fault_search import FaultSearch, RefusedPart
 from detcloud.agent.sync.payload import FairPacker, SyncPayload
 from detcloud.shared.dead_tick import TickWatch
@@ -19,10 +19,10 @@ from detcloud.shared.notices import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from detcloud.agent.credential import Credential
     from detcloud.agent.health.machine_fault import MachineFault
     from detcloud.agent.node import Node
     from detcloud.agent.people.people_watch import Occupancy
-    from detcloud.agent.slots import Slot
     from detcloud.agent.sync.schedule import SyncSchedule
     from detcloud.agent.tunnels import AgentTunnels
 
@@ -37,38 +37,6 @@ STALLED_SECONDS = 1.0
 REFUSING_SECONDS = 10.0
 INTERNAL_ERROR = 500
 FAILED = "it failed each time, but other calls succeed"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentIdentity:
-    """The fields of an agent's enrolment request."""
-
-    name: str
-    resource_pool: str
-    slots: Sequence[Slot]
-    version: str
-    """The agent's version of detcloud."""
-    label: str
-    """The label that experiments must have to run here, or ""."""
-    address: str
-    """The address at which trials on other machines reach the trials here."""
-    runtime: str = ""
-    """The container runtime: `process` or `docker`."""
-    installation: str = ""
-    """The id of the work directory, by which the cluster tells a restart from a second agent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Enrolment:
-    """The cluster's answer to an enrolment."""
-
-    agent_id: str
-    epoch: int
-    """The number of the session. A later enrolment under the same name fences this session."""
-    lease_ms: int
-    """The time in milliseconds after which a silent agent counts as lost."""
-    incarnation: str
-    """The incarnation of the cluster's state, or "" if the cluster names none."""
 
 
 class EnrolmentRefused(Exception):
@@ -107,8 +75,8 @@ class Session:
             open_transport: opens connections to a URL with a token.
         """
         self._url = url
-        self._join_token = join_token
-        self._identity = identity
+        self._name = identity.name
+        self._enrolling = EnrolmentSender(url, join_token, identity, open_transport)
         self._node = node
         self._schedule = schedule
         self._log_line = log_line
@@ -137,6 +105,8 @@ class Session:
         # The present use of the machine by people.
         self._occupancy: Occupancy | None = None
         self.tick_watch = TickWatch()
+        # The code that the cluster's agents should run, as the last answer describes it.
+        self.offered_code: dict[str, Any] | None = None
         # The tunnels to this node's trials. None before the first tunnel.
         self.tunnels: AgentTunnels | None = None
 
@@ -144,6 +114,18 @@ class Session:
     def token(self) -> str | None:
         """The agent's current token for requests to the cluster. None before the enrolment."""
         return self._client.token
+
+    def use_machine(
+        self, credential: Credential | None, find_address: Callable[[], str] | None
+    ) -> None:
+        """Enrol with the credential and the present address of the machine.
+
+        Args:
+            credential: the credential. None for an instance of a cloud.
+            find_address: returns the present address. None for a fixed address.
+        """
+        self._enrolling.credential = credential
+        self._enrolling.find_address = find_address
 
     def report_notice(self, deadline_ms: int | None, cause: str = "") -> bool:
         """Report the end of this machine with the next sync, which becomes due at once.
@@ -188,6 +170,9 @@ class Session:
         failures = 0
         while not self._schedule.is_stopped:
             try:
+                if failures and self._enrolling.has_moved():
+                    self._log_line("this machine has another address, enrolling again")
+                    self._enrolment = None
                 if self._enrolment is None:
                     self._enrolment = self._enrol()
                 self._sync_once(self._enrolment)
@@ -203,19 +188,14 @@ class Session:
         self._client.close()
 
     def _enrol(self) -> Enrolment:
-        body = {**asdict(self._identity), "slots": [s.fields for s in self._identity.slots]}
         occupancy = self._occupancy
-        if occupancy is not None:
-            body["occupancy"] = occupancy.fields()
-        client = self._open_transport(self._url, self._join_token)
         try:
-            answer = client.request("POST", "/api/v1/agents", body, retry=False)
+            machine = None if occupancy is None else {"occupancy": occupancy.fields()}
+            answer = self._enrolling.send(machine)
         except ApiError as error:
             if error.status in (401, 403, 404, 422) and not self._ever_enrolled:
                 raise EnrolmentRefused(f"the cluster refused the agent: {error.message}") from error
             raise
-        finally:
-            client.close()
         enrolment = Enrolment(
             str(answer["agent_id"]),
             int(answer["epoch"]),
@@ -347,10 +327,8 @@ class Session:
 
     def _handle_refusal(self, error: ApiError, payload: SyncPayload) -> None:
         if error.status == 409:
-            self._log_line(
-                "another agent enrolled under this name: stopping all trials, enrolling again"
-            )
-            self._stop_fenced("another session of its agent began")
+            self._log_line(f"{error.message}: stopping all lost trials, enrolling again")
+            self._stop_fenced("the session of its agent ended")
         elif error.status in (401, 404):
             self._log_line("the cluster no longer knows this agent, enrolling again")
         elif error.status in (413, 422) and not payload.is_empty:
@@ -417,6 +395,8 @@ class Session:
         self.announced_end = _parse_notice(answer.get("notice"))
         self.tick_watch.record_age(answer.get("tick_age_ms"))
         self._apply_tunnels(answer.get("tunnels"))
+        code = answer.get("code")
+        self.offered_code = code if isinstance(code, dict) else None
         return changed
 
     def _apply_tunnels(self, entries: object) -> None:
@@ -431,8 +411,7 @@ class Session:
         # Imported with the first tunnel, so that an idle agent stays small.
         from detcloud.agent.tunnels import AgentTunnels
 
-        agent = self._identity.name
-        return AgentTunnels(self._url, agent, lambda: self.token, self._node, self._log_line)
+        return AgentTunnels(self._url, self._name, lambda: self.token, self._node, self._log_line)
 
     def _wait_for_next_sync(
         self, answer: dict[str, Any], payload: SyncPayload, *, quick: bool

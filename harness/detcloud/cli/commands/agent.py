@@ -57,6 +57,11 @@ def _devices_text(agent: Item) -> str | None:
     return ", ".join(f"{count} {name}" for name, count in Counter(names).items()) or None
 
 
+def _version_text(agent: Item) -> str:
+    """Return the agent's release, with a note if the agent runs other code than the cluster."""
+    return f"{agent['version']} (behind)" if agent.get("behind") else str(agent["version"])
+
+
 COLUMNS = (
     field_column("ID", "id"),
     field_column("Name", "name", drop_rank=2),
@@ -69,7 +74,7 @@ COLUMNS = (
         "Busy", lambda agent: sum(slot.get("allocation") is not None for slot in agent["slots"])
     ),
     Column("Devices", _devices_text, drop_rank=2),
-    field_column("Version", "version", drop_rank=1),
+    Column("Version", _version_text, drop_rank=1),
     time_column("Enrolled", "enrolled_ms", drop_rank=3),
 )
 SLOT_COLUMNS = (

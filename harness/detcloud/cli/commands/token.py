@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from getpass import getpass
 
-from detcloud.cli.framework.argument_types import parse_count, parse_id
+from detcloud.cli.framework.argument_types import parse_count, parse_id, parse_minutes
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
@@ -28,14 +28,15 @@ COLUMNS = (
     time_column("Created", "created_ms", drop_rank=2),
     time_column("Expires", "expires_ms"),
     Column("Revoked", lambda token: "yes" if token["revoked"] else "no"),
+    field_column("Used by", "used_by", drop_rank=1),
 )
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of `create_token`: USER, `--role` or `--join`, `--description`,
-    `--expires-days`, and the output form (`--json` or `--yaml`).
+    `--expires-days` or `--expires`, `--once`, and the output form (`--json` or `--yaml`).
 
-    If not given, the output form is `text`, and all other arguments are None.
+    If not given, the output form is `text`, `once` is False, and all other arguments are None.
     """
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
@@ -52,13 +53,23 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         metavar="DAYS",
         help="days until the token expires, 1 to 365",
     )
+    parser.add_argument(
+        "--once", action="store_true", help="with --join: good for one agent, within an hour"
+    )
+    parser.add_argument(
+        "--expires",
+        type=parse_minutes,
+        metavar="TIME",
+        help="time until the token expires, such as 30m, 2h or 7d",
+    )
     add_output_options(parser, csv=False)
 
 
 def create_token(arguments: Namespace) -> int:
     """Create a token on the cluster, print only the token to stdout, for scripts, and return 0.
 
-    The user is USER, or the caller. With `--join`, the token only lets agents join a pool. A notice
+    The user is USER, or the caller. With `--join`, the token only lets agents join a pool, and with
+    `--once` only a single agent. A notice
     on safe storage is printed to stderr. The token is not stored on this machine. With `--json` or
     `--yaml`, print all fields, token included, without the notice.
 
@@ -72,6 +83,8 @@ def create_token(arguments: Namespace) -> int:
         resource_pool=arguments.join,
         description=arguments.description,
         expires_days=arguments.expires_days,
+        expires_minutes=arguments.expires,
+        once=True if arguments.once else None,
     )
     if arguments.form != "text":
         print_value(token.data, arguments.form)

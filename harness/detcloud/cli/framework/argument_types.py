@@ -97,6 +97,18 @@ def parse_moment_ms(text: str) -> int:
     return round(zoned.timestamp() * 1000)
 
 
+def parse_minutes(text: str) -> int:
+    """Parse a time of at least a minute in whole units m, h or d, such as `90m`; return minutes.
+
+    Raises:
+        ArgumentTypeError: the text has another form, or the time is 0.
+    """
+    match = re.fullmatch(r"([1-9]\d{0,5})([mhd])", text)
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is not a time; expected a form such as 30m, 2h or 7d")
+    return int(match[1]) * {"m": 1, "h": 60, "d": 24 * 60}[match[2]]
+
+
 def parse_day(text: str) -> str:
     """Parse a date of ISO 8601, for example `20261130`, and return the form `2026-11-30`.
 

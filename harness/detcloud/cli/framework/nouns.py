@@ -16,7 +16,7 @@ NOUNS = {
     "tensorboard": "show experiments in TensorBoard",
     "job": "inspect the queue and change its order",
     "resource-pool": "inspect and change the resource pools",
-    "agent": "inspect, enable and disable agents",
+    "agent": "add, inspect, upgrade and remove agents",
     "alarm": "list the alarms of the cluster, and print the runbook",
     "monitoring": "connect Prometheus and Grafana to a cluster",
     "retention": "delete old logs and metrics",

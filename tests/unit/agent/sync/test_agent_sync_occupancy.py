@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from detcloud.agent.health.machine_fault import MachineFault
 from detcloud.agent.people.people_watch import Occupancy
+from detcloud.agent.sync.enrolment import AgentIdentity
 from detcloud.agent.sync.schedule import SyncSchedule
-from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.sync.session import Session
 from detcloud.shared.http import Transport
 from tests.unit.agent.sync.test_agent_sync_session import HastySchedule, _adopting_node
 

@@ -10,8 +10,9 @@ from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.sync.enrolment import AgentIdentity
 from detcloud.agent.sync.schedule import SyncSchedule
-from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.sync.session import Session
 from detcloud.shared.http import Transport
 
 

@@ -6,7 +6,7 @@ import { deviceText } from "./agent_list";
 type Slot = Schemas["SlotView"];
 
 function slot(name: string, memory_mib: number | null): Slot {
-  return { id: 0, type: "cuda", uuid: "GPU-a", name, allocation: null, enabled: true, memory_mib };
+  return { id: 0, type: "cuda", uuid: "GPU-a", name, allocation: null, allocations: [], enabled: true, memory_mib };
 }
 
 describe("devices of an agent", () => {

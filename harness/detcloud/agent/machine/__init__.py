@@ -1,0 +1,1 @@
+"""The installation, upgrades and removal of an agent on a machine."""
