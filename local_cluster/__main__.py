@@ -1,15 +1,18 @@
 """`python -m local_cluster`: run a whole cluster on this machine until SIGTERM or SIGINT."""
 
 import argparse
+import ipaddress
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
+from local_cluster.service import ServiceSettings
 from local_cluster.state_move import choose_state
 
 STATE_VARIABLE = "DETCLOUD_STATE"
@@ -34,7 +37,7 @@ def main() -> int:
             if state is not None:
                 _choose_state(home, state)
             with home.state.claim():
-                serve(home, options.slots, options.port, options.config)
+                serve(home, options.slots, options.port, options.config, _service_settings(options))
     except (HomeInvalid, HomeInUse) as error:
         return _print_error(str(error))
     except OSError as error:
@@ -78,11 +81,53 @@ def _print_error(why: str) -> int:
     return 1
 
 
+def _service_settings(options: argparse.Namespace) -> ServiceSettings | None:
+    """Return the settings of a server that other machines call, or None without --listen.
+
+    Raises HomeInvalid for options that do not fit together.
+    """
+    if options.listen is None:
+        return None
+    if (options.tls_cert is None) is not (options.tls_key is None):
+        raise HomeInvalid("give --tls-cert and --tls-key together")
+    if options.insecure_http and options.tls_cert is not None:
+        raise HomeInvalid("give either --insecure-http or --tls-cert")
+    host, port = options.listen
+    return ServiceSettings(
+        host,
+        port,
+        url=(options.url or "").rstrip("/"),
+        certificate=options.tls_cert,
+        key=options.tls_key,
+        insecure_http=options.insecure_http,
+        has_agent=not options.no_agent,
+    )
+
+
+def _parse_listen(text: str) -> tuple[str, int]:
+    """Return the address and the port of `HOST:PORT`; an IPv6 address has brackets."""
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        return host.strip("[]"), int(port)
+    except ValueError:
+        text = f"must be an IP address and a port, such as 0.0.0.0:8470, not {text!r}"
+        raise argparse.ArgumentTypeError(text) from None
+
+
+def _parse_url(text: str) -> str:
+    """Return an address with http or https, and without a query."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise argparse.ArgumentTypeError(f"must be https://HOST[:PORT], not {text!r}")
+    return text
+
+
 def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
     The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
-    `config`. The last three are None if not given.
+    `config`, and the fields of ServiceSettings. Options that are not given are None or False.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
@@ -91,6 +136,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")
     parser.add_argument("--port", type=int, help="where to listen; by default where it was")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
+    group = parser.add_argument_group("a server that other machines call")
+    group.add_argument("--listen", type=_parse_listen, help="the IP address and port, HOST:PORT")
+    group.add_argument("--url", type=_parse_url, help="the address by which others call the server")
+    group.add_argument("--tls-cert", type=Path, help="the certificate; by default self-signed")
+    group.add_argument("--tls-key", type=Path, help="the key of --tls-cert")
+    group.add_argument("--insecure-http", action="store_true", help="listen without TLS")
+    group.add_argument("--no-agent", action="store_true", help="run no trials on this machine")
     return parser.parse_args()
 
 

@@ -4,6 +4,7 @@ All data is in a folder, and instances are processes.
 """
 
 import uuid
+from dataclasses import dataclass
 from functools import cached_property
 
 from control_plane.access.tunnel_relay import TunnelRelay
@@ -34,6 +35,16 @@ def read_cluster_id(table: StateTable) -> str | None:
     return None if row is None else row.body.decode()
 
 
+@dataclass(frozen=True)
+class PublicPlace:
+    """The address of a server that other machines call."""
+
+    url: str
+    """The address of the API for links in notifications, or ""."""
+    hosts: frozenset[str]
+    """The hosts that requests may address, without ports."""
+
+
 class LocalAdapters(Adapters):
     """The adapters of an embedded cluster: files in a folder, and processes as instances.
 
@@ -42,15 +53,33 @@ class LocalAdapters(Adapters):
         url: the URL of the server, which the agents of instances call. "" if no instance will be
             launched.
         relay: the relay of tunnels in this process, or None.
+        place: the public address and the hosts of a server that other machines call. None for a
+            server that only this machine calls.
     """
 
-    api_hosts = LOOPBACK
     provider_types = frozenset({"local"})
 
-    def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
+    def __init__(
+        self,
+        home: HomeFolder,
+        url: str = "",
+        relay: TunnelRelay | None = None,
+        place: PublicPlace | None = None,
+    ) -> None:
         self._home = home
         self._url = url
         self._relay = relay
+        self._place = place or PublicPlace("", LOOPBACK)
+
+    @property
+    def api_hosts(self) -> frozenset[str]:
+        """The host names, without ports, that requests to the API may address."""
+        return self._place.hosts
+
+    @property
+    def cluster_url(self) -> str:
+        """The URL of the API for links in notifications. "" if only this machine calls the API."""
+        return self._place.url
 
     @property
     def relay(self) -> TunnelRelay | None:

@@ -28,7 +28,7 @@ from control_plane.state.table import Conflict, Key
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
-from local_cluster.adapters import LocalAdapters
+from local_cluster.adapters import LocalAdapters, PublicPlace
 from local_cluster.delivery_thread import DeliveryThread
 from local_cluster.home import HomeFolder
 from local_cluster.state_mark import StateMark
@@ -76,6 +76,7 @@ def build_embedded_cluster(
     config: str | None = None,
     url: str = "",
     relay: TunnelRelay | None = None,
+    place: PublicPlace | None = None,
 ) -> EmbeddedCluster:
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
@@ -90,6 +91,7 @@ def build_embedded_cluster(
             create the pool POOL if no pool exists.
         url: the URL of the server, which the agents of instances call.
         relay: the relay of tunnels, or None for a cluster without tunnels.
+        place: the public address and the hosts of a server that other machines call, or None.
 
     Raises:
         ConfigInvalid: the configuration is invalid.
@@ -98,7 +100,7 @@ def build_embedded_cluster(
         TableError: the state table cannot be used.
         OSError: a file of `home` cannot be read or written.
     """
-    adapters = LocalAdapters(home, url, relay)
+    adapters = LocalAdapters(home, url, relay, place)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
     _check_state_is_latest(mark, cluster.engine)

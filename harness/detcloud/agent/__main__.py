@@ -42,6 +42,7 @@ from detcloud.shared.certificates import complete_environment
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
+from detcloud.shared.pins import pin_server
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.version import __version__
 
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots)
     with _lock_work_directory(work):
-        authorities = _prepare_clients(options.url, work)
+        authorities = _prepare_clients(options.url, options.pin, work)
         token = _join_token(options, work)
         schedule = SyncSchedule()
 
@@ -236,14 +237,17 @@ def _container_runtime(
     return DockerRuntime(engine, rules, write_log_line)
 
 
-def _prepare_clients(url: str, work: Path) -> Path | None:
+def _prepare_clients(url: str, pin: str, work: Path) -> Path | None:
     """Complete the agent's variables for proxies and authorities, which trials inherit.
 
-    Return the file of authorities in the work directory. Return None if the agent's environment
-    names no authority. Raise ConfigurationError if a variable names an unusable file, or an
-    unusable proxy for the cluster at `url`.
+    Let all connections to the cluster at `url` accept only the certificate of `pin`, unless `pin`
+    is "". Return the file of authorities in the work directory. Return None if the agent's
+    environment names no authority. Raise ConfigurationError if a variable names an unusable file,
+    or an unusable proxy for the cluster, and for an unusable pin.
     """
     try:
+        if pin:
+            pin_server(url, pin)
         find_proxy(url)
         return complete_environment(os.environ, work)
     except InvalidValue as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from detcloud.agent.cache_limits import KERNELS_MIB, PACKAGES_MIB
 from detcloud.agent.clouds import CLOUDS
 from detcloud.agent.runtime import LOG_BYTES_MAX
+from detcloud.shared.pins import PIN_VARIABLE
 
 STOP_SECONDS = 20.0
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
@@ -27,6 +28,12 @@ def parse_options() -> argparse.Namespace:
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
     parser.add_argument("--url", required=True, help="the cluster, http://HOST:PORT")
+    parser.add_argument(
+        "--pin",
+        default=os.environ.get(PIN_VARIABLE, ""),
+        help="accept only the cluster's certificate with this digest, sha256:DIGEST; also "
+        f"{PIN_VARIABLE}",
+    )
     parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",

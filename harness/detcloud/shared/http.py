@@ -30,6 +30,7 @@ from detcloud.shared.connections import (
     request_target,
 )
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.pins import find_pin, pin_server
 from detcloud.shared.proxies import find_proxy
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ class Transport:
     `download` and `upload` repeat transient failures with random pauses, within the limits below.
     The token is only sent to the origin of `base_url`, and several threads may share the object.
     The attribute `on_silence`, if set, is called with the server's address if a request has no
-    answer for `silence_seconds`. A copy or pickle has the token, but new connections and no
-    `on_silence`.
+    answer for `silence_seconds`. A copy or pickle has the token and the server's pin, but new
+    connections and no `on_silence`.
 
     Args:
         token: the token for the server, or None.
@@ -264,12 +265,15 @@ class Transport:
         self._attempt(upload_once, retry)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "on_silence": None}
+        state = {**self.__dict__, "on_silence": None, "_pin": find_pin(self.base_url)}
         del state["_connections"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        pin = state.pop("_pin")
         self.__dict__.update(state)
+        if pin is not None:
+            pin_server(self.base_url, pin)
         self._connections = Connections(self.base_url)
 
     def interrupt(self) -> None:

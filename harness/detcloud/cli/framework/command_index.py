@@ -351,7 +351,7 @@ _CLUSTER = (
     Command("token", "describe", "show tokens", "token"),
     Command("token", "create", "create a token", "token"),
     Command("token", "revoke", "revoke a token", "token"),
-    Command("token", "login", "store a token for later commands", "token"),
+    Command("token", "login", "sign in to a cluster and store the token", "login", ("login",)),
     Command("user", "whoami", "show your user and role", "user"),
     Command("user", "logout", "remove the stored token", "user", is_local=True),
     Command("config", "check", "check a configuration file", "config"),
@@ -372,6 +372,9 @@ _CLUSTER = (
     Command(
         "cluster", "restore", "restore the local cluster", "backup", ("restore",), is_local=True
     ),
+    Command("server", "run", "run a server in the foreground", "server", is_local=True),
+    Command("server", "status", "show a server's address and health", "server", is_local=True),
+    Command("server", "code", "print a code to sign in", "server", is_local=True),
     Command("master", "info", "show the cluster's server", "master"),
     Command("master", "logs", "print the local cluster's log", "master", is_local=True),
     Command("debug", "dump", "print rows of the state table", "debug", is_local=True),

@@ -1,0 +1,259 @@
+"""`detcloud server`: a cluster on one's own machines, as a service that other machines call."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.framework.argument_types import parse_slots
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.exit_codes import UNREACHABLE
+from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
+from detcloud.cli.local.server import server_environment
+from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.table import time_text
+from detcloud.client import Client
+from detcloud.client.home import Home
+from detcloud.shared.connections import open_connection
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.processes import read_process
+
+DEFAULT_LISTEN = "0.0.0.0:8470"
+SECONDS_MAX = 5.0
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `run_server`, each None or False by default, except `--listen`."""
+    add_data_option(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_LISTEN,
+        help="the IP address and the port to listen at (default: %(default)s, all addresses)",
+    )
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="the address by which clients and agents call the server, such as "
+        "https://lab.example:8470 (default: this machine's name and the port)",
+    )
+    parser.add_argument(
+        "--tls-cert",
+        type=_parse_path,
+        metavar="FILE",
+        help="the certificate and its issuers in PEM form, read again after a change (default: a "
+        "self-signed certificate, whose digest is printed)",
+    )
+    parser.add_argument(
+        "--tls-key",
+        type=_parse_path,
+        metavar="FILE",
+        help="the key of --tls-cert, without password",
+    )
+    parser.add_argument(
+        "--insecure-http",
+        action="store_true",
+        help="listen without TLS: everybody in the network can read tokens",
+    )
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument(
+        "--slots",
+        type=parse_slots,
+        metavar="N",
+        help="how many trials this machine runs at the same time, on CPUs (default: the detected "
+        "GPUs or CPUs)",
+    )
+    role.add_argument("--no-agent", action="store_true", help="run no trials on this machine")
+    parser.add_argument(
+        "--config",
+        type=_parse_path,
+        metavar="FILE",
+        help="a cluster configuration with resource pools (default: the current one)",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="URL",
+        help="the place of the cluster's state: a database postgresql://USER@HOST/DATABASE, or "
+        "`file`; a present state is copied to the new place (default: the present place, at first "
+        "a file)",
+    )
+
+
+def add_data_option(parser: ArgumentParser) -> None:
+    """Add `--data`, the path of the data folder, with the folder of `detcloud up` as default."""
+    parser.add_argument(
+        "--data",
+        type=_parse_path,
+        metavar="FOLDER",
+        help="the data folder (default: DETCLOUD_HOME, or ~/.detcloud)",
+    )
+
+
+def run_server(arguments: Namespace) -> int:
+    """Replace this process by a server that other machines call. The function does not return.
+
+    A configuration of `--config` is checked first, on this machine. The data folder is created.
+
+    Raises:
+        DetcloudError: the configuration was refused, the server is not installed, the data folder
+            cannot be created, or a server already runs in the data folder.
+    """
+    if arguments.config is not None:
+        check_file(arguments.config, [], module=CLUSTER_CHECKER)
+    home = data_home(arguments)
+    home.create_folder()
+    running = home.running_server()
+    if running is not None:
+        raise DetcloudError(
+            f"a server already runs in {home.folder} (pid {running.pid}); stop it first, or choose "
+            "another folder with --data"
+        )
+    os.execve(sys.executable, server_words(home, arguments), server_environment(arguments.state))
+
+
+def server_words(home: Home, arguments: Namespace) -> list[str]:
+    """Return the command of a server that other machines call, without the place of the state.
+
+    Args:
+        home: the data folder.
+        arguments: the options of `add_run_arguments`.
+    """
+    # -P keeps the working folder, which may hold a module of any name, out of the imports.
+    words = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
+    values = {
+        "--listen": arguments.listen,
+        "--url": arguments.url,
+        "--tls-cert": arguments.tls_cert,
+        "--tls-key": arguments.tls_key,
+        "--slots": arguments.slots,
+        "--config": arguments.config,
+    }
+    for option, value in values.items():
+        words += [] if value is None else [option, str(value)]
+    words += ["--insecure-http"] if arguments.insecure_http else []
+    return words + (["--no-agent"] if arguments.no_agent else [])
+
+
+def data_home(arguments: Namespace) -> Home:
+    """Return the data folder of `--data`, or the folder of `detcloud up`."""
+    return Home.from_environment() if arguments.data is None else Home(arguments.data)
+
+
+def add_code_arguments(parser: ArgumentParser) -> None:
+    """Add the option `--data` of `print_code`."""
+    add_data_option(parser)
+
+
+def print_code(arguments: Namespace) -> int:
+    """Print how the administrator signs in with a new code, and return 0.
+
+    The code works once, within five minutes, for `detcloud login` or the page. It is created on the
+    running server, with the token of the data folder.
+
+    Raises:
+        DetcloudError: no server runs in the data folder, or the token cannot be read.
+    """
+    home = data_home(arguments)
+    record = home.running_server()
+    if record is None:
+        raise DetcloudError(f"no server runs in {home.folder}; --data names another folder")
+    fields = _record_fields(home)
+    with Client(record.url, home.token()) as client:
+        code = client.sign_in_link().rpartition("/")[2]
+    url = fields.get("public_url") or record.url
+    pinned = f" --pin {fields['pin']}" if fields.get("pin") else ""
+    print("sign in as the administrator with one of these lines (once, within five minutes):")
+    print(f"  detcloud login {url}{pinned} --code {code}")
+    print(f"  {url}/ui/#/sign-in/{code}")
+    return 0
+
+
+def add_status_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `show_status`: `--data` and the output form (`--json` or `--yaml`)."""
+    add_data_option(parser)
+    add_output_options(parser, csv=False)
+
+
+def show_status(arguments: Namespace) -> int:
+    """Print the address, the certificate and the health of the server of a data folder.
+
+    Return 0 if the server is ready, otherwise UNREACHABLE. Nothing is started.
+
+    Raises:
+        DetcloudError: a file of the data folder cannot be read.
+    """
+    home = data_home(arguments)
+    record = home.running_server()
+    if record is None:
+        if arguments.form == "text":
+            print(f"no server runs in {home.folder}")
+        else:
+            print_value({"running": False, "data": str(home.folder)}, arguments.form)
+        return UNREACHABLE
+    fields = _record_fields(home)
+    status: dict[str, Any] = {
+        "running": True,
+        "ready": _is_ready(record.url),
+        "url": fields.get("public_url") or record.url,
+        "local_url": record.url,
+        "pin": fields.get("pin"),
+        "pid": record.pid,
+        "started_ms": record.started_ms,
+        "version": record.version,
+        "data": str(home.folder),
+        "state": "database" if home.state_url() else "file",
+        "has_agent": read_process(int(fields.get("agent_pid") or 0)) is not None,
+    }
+    if arguments.form == "text":
+        _print_status(status)
+    else:
+        print_value(status, arguments.form)
+    return 0 if status["ready"] else UNREACHABLE
+
+
+def _print_status(status: dict[str, Any]) -> None:
+    readiness = "ready" if status["ready"] else "not ready"
+    print(f"the server at {status['url']} is {readiness} (version {status['version']})")
+    print(f"pid {status['pid']}, since {time_text(status['started_ms'])}, data in {status['data']}")
+    if status["pin"]:
+        print(f"certificate: {status['pin']}")
+    print(f"state: in a {status['state']}")
+    print(f"agent of this machine: {'running' if status['has_agent'] else 'none'}")
+
+
+def _is_ready(url: str) -> bool:
+    """Return whether the server at an address of this machine answers that it is ready."""
+    with closing(open_connection(url, SECONDS_MAX)) as connection:
+        try:
+            connection.request("GET", "/readyz")
+            return bool(connection.getresponse().status == 200)
+        except OSError:
+            return False
+
+
+def _record_fields(home: Home) -> dict[str, Any]:
+    """Return all fields of the record of the running server, or {} if the record is unreadable."""
+    try:
+        fields = json.loads((home.folder / "server.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _parse_path(text: str) -> Path:
+    """Return an absolute path, because a service has another working folder."""
+    if not text:
+        raise ArgumentTypeError("must not be empty")
+    return Path(text).expanduser().absolute()
+
+
+HANDLERS: Handlers = {
+    "server run": Handler(add_run_arguments, run_server),
+    "server code": Handler(add_code_arguments, print_code),
+    "server status": Handler(add_status_arguments, show_status),
+}
