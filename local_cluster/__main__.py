@@ -82,9 +82,9 @@ def _print_error(why: str) -> int:
 
 
 def _service_settings(options: argparse.Namespace) -> ServiceSettings | None:
-    """Return the settings of a server that other machines call, or None without --listen.
+    """Return the settings of a server that other machines call.
 
-    Raises HomeInvalid for options that do not fit together.
+    Return None without --listen. Raises HomeInvalid for options that do not fit together.
     """
     if options.listen is None:
         return None

@@ -1,4 +1,4 @@
-"""The certificate of a server that other machines call: a given one, or a self-signed one.
+"""Certificates of a server that other machines call: given files, or a self-signed certificate.
 
 The files of a given certificate may change at any time, for example by certbot. New connections
 then get the new certificate, and open connections stay open.
@@ -34,7 +34,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class ServedCertificate:
-    """The certificate that a server presents, read again after a change of its files.
+    """The certificate that a server presents, read again after a change of the files.
 
     Args:
         certificate: the file with the certificate, followed by its issuers, in PEM form.
@@ -59,7 +59,7 @@ class ServedCertificate:
 
     @property
     def pin(self) -> str:
-        """The pin of the certificate in the file, as `detcloud login --pin` expects it.
+        """The pin of the certificate in the file, in the form of `detcloud login --pin`.
 
         Raises HomeInvalid if the file contains no certificate.
         """

@@ -1,4 +1,4 @@
-"""The lines that a starting server prints for its operator: address, sign-in and next commands."""
+"""The lines that a starting server prints for the operator: address, sign-in, next commands."""
 
 import sys
 

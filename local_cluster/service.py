@@ -83,7 +83,7 @@ class OpenService:
 def open_service(
     home: HomeFolder, settings: ServiceSettings, former_port: int | None
 ) -> OpenService:
-    """Open the sockets of a server, and create a self-signed certificate if one is needed.
+    """Open the sockets of a server, and create a missing self-signed certificate.
 
     This machine's own agent and commands call the server at 127.0.0.1 without TLS. If `settings`
     name another address or a certificate, the socket for this machine is a further socket.
@@ -118,7 +118,7 @@ def open_service(
 
 
 def machine_address() -> str:
-    """Return this machine's IP address on its default network. "127.0.0.1" without a network."""
+    """Return this machine's IP address on the default network, or "127.0.0.1" without a network."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(_FAR_ADDRESS)

@@ -10,9 +10,9 @@ SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
 
 def notify_systemd(state: str) -> None:
-    """Send a state such as `READY=1` to systemd. Do nothing if systemd did not start the process.
+    """Send a state, for example `READY=1`, to systemd. An error is logged.
 
-    Systemd must then be told by the main process of a unit of `Type=notify`. An error is logged.
+    Do nothing if systemd did not start the process in a unit of `Type=notify`.
     """
     place = os.environ.get(SOCKET_VARIABLE, "")
     if not place:

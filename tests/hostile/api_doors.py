@@ -310,6 +310,9 @@ DOORS: Mapping[str, Door] = {
     "POST /agents/{}/tunnels/{}/tickets": Door(
         Role.AGENT, {"certificate": "Y2VydA=="}, "/agents/idle/tunnels/unknown-tunnel/tickets"
     ),
+    "POST /sign-in-codes/token": Door(
+        Role.USER, {"code": "dcc_x", "description": ""}, "/sign-in-codes/token"
+    ),
     "POST /sessions": Door(Role.USER, {"code": "dcc_x", "token": None}, "/sessions"),
 }
 

@@ -28,12 +28,6 @@ def parse_options() -> argparse.Namespace:
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
     parser.add_argument("--url", required=True, help="the cluster, http://HOST:PORT")
-    parser.add_argument(
-        "--pin",
-        default=os.environ.get(PIN_VARIABLE, ""),
-        help="accept only the cluster's certificate with this digest, sha256:DIGEST; also "
-        f"{PIN_VARIABLE}",
-    )
     parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",
@@ -90,9 +84,19 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    _add_pin_option(parser)
     _add_process_options(parser)
     _add_container_options(parser)
     return parser.parse_args()
+
+
+def _add_pin_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pin",
+        default=os.environ.get(PIN_VARIABLE, ""),
+        help="accept only the cluster's certificate with this digest, sha256:DIGEST; also "
+        f"{PIN_VARIABLE}",
+    )
 
 
 def _add_process_options(parser: argparse.ArgumentParser) -> None:

@@ -29,8 +29,9 @@ CHECK_SECONDS = 15.0
 
 
 def add_login_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `log_in`: URL and TOKEN, a list of at most two words, `--pin` and
-    `--code`, each None by default. `--provider` of Determined ends with a usage error.
+    """Add the arguments of `log_in`: the list `words` with URL and TOKEN, `--pin` and `--code`.
+
+    The options are None by default. `--provider` of Determined ends with a usage error.
     """
     parser.add_argument(
         "words",
@@ -94,7 +95,9 @@ def log_in(arguments: Namespace) -> int:
 
 
 def _split_words(words: list[str]) -> tuple[str | None, str | None]:
-    """Return the address and the token of the command line, each None if missing.
+    """Return the address and the token of the command line.
+
+    A missing word is None.
 
     Raises:
         DetcloudError: too many words were given, or two addresses.

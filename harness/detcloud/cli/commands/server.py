@@ -1,4 +1,4 @@
-"""`detcloud server`: a cluster on one's own machines, as a service that other machines call."""
+"""`detcloud server`: a cluster on machines of your own, as a service for other machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS_MAX = 5.0
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `run_server`, each None or False by default, except `--listen`."""
+    """Add the options of `run_server`. Except for `--listen`, they are unset by default."""
     add_data_option(parser)
     parser.add_argument(
         "--listen",
@@ -227,7 +227,7 @@ def _print_status(status: dict[str, Any]) -> None:
 
 
 def _is_ready(url: str) -> bool:
-    """Return whether the server at an address of this machine answers that it is ready."""
+    """Return whether the server at an address of this machine answers as ready."""
     with closing(open_connection(url, SECONDS_MAX)) as connection:
         try:
             connection.request("GET", "/readyz")
