@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import os
+import re
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,10 +11,12 @@ from urllib.parse import urlsplit
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
+from local_cluster.backup_schedule import BackupSchedule
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 from local_cluster.service import ServiceSettings
 from local_cluster.state_move import choose_state
+from local_cluster.trusted_proxies import Network, parse_network, parse_prefix
 
 STATE_VARIABLE = "DETCLOUD_STATE"
 """The variable with the place of the state, as `choose_state` reads it."""
@@ -101,7 +104,31 @@ def _service_settings(options: argparse.Namespace) -> ServiceSettings | None:
         key=options.tls_key,
         insecure_http=options.insecure_http,
         has_agent=not options.no_agent,
+        proxies=tuple(options.proxy),
+        backups=_backup_schedule(options),
+        prefix=options.prefix or parse_prefix(urlsplit(options.url or "").path),
     )
+
+
+def _backup_schedule(options: argparse.Namespace) -> BackupSchedule | None:
+    """Return the schedule of backups, or None without --backup-to."""
+    if not options.backup_to:
+        return None
+    return BackupSchedule(options.backup_to, options.backup_every, options.backup_keep)
+
+
+def _parse_period(text: str) -> int:
+    """Return the milliseconds of a number with a unit: m, h or d. At least a minute."""
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([mhd])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be a time such as 30m, 24h or 7d, not {text!r}")
+    return int(match[1]) * {"m": 60, "h": 3600, "d": 86_400}[match[2]] * 1000
+
+
+def _parse_positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number, at least 1, not {text!r}")
+    return int(text)
 
 
 def _parse_listen(text: str) -> tuple[str, int]:
@@ -113,6 +140,20 @@ def _parse_listen(text: str) -> tuple[str, int]:
     except ValueError:
         text = f"must be an IP address and a port, such as 0.0.0.0:8470, not {text!r}"
         raise argparse.ArgumentTypeError(text) from None
+
+
+def _parse_network(text: str) -> Network:
+    try:
+        return parse_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _parse_prefix(text: str) -> str:
+    try:
+        return parse_prefix(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parse_url(text: str) -> str:
@@ -142,6 +183,17 @@ def _options() -> argparse.Namespace:
     group.add_argument("--tls-cert", type=Path, help="the certificate; by default self-signed")
     group.add_argument("--tls-key", type=Path, help="the key of --tls-cert")
     group.add_argument("--insecure-http", action="store_true", help="listen without TLS")
+    group.add_argument(
+        "--proxy",
+        type=_parse_network,
+        action="append",
+        default=[],
+        help="a reverse proxy, ADDRESS[/MASK], whose X-Forwarded headers count",
+    )
+    group.add_argument("--backup-to", help="a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+    group.add_argument("--backup-every", type=_parse_period, default="24h", help="such as 24h")
+    group.add_argument("--backup-keep", type=_parse_positive, default=7, help="archives to keep")
+    group.add_argument("--prefix", type=_parse_prefix, help="the prefix of paths at the proxy")
     group.add_argument("--no-agent", action="store_true", help="run no trials on this machine")
     return parser.parse_args()
 

@@ -5,16 +5,21 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from control_plane.config.__main__ import read_config
 from control_plane.state.table import TableError
+from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
 from local_cluster.adapters import LOOPBACK, PublicPlace, read_cluster_id
 from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
+from local_cluster.backup_places import open_backup_place
+from local_cluster.backup_schedule import BackupThread
 from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
 from local_cluster.first_run import announce_start
 from local_cluster.health_routes import HealthRoutes
-from local_cluster.home import HomeFolder
+from local_cluster.home import HomeFolder, HomeInvalid
 from local_cluster.http_server import (
     CLOSE_SECONDS_MAX,
     EmbeddedServer,
@@ -25,6 +30,7 @@ from local_cluster.provisioning_thread import ProvisioningThread
 from local_cluster.service import OpenService, ServiceSettings, machine_address, open_service
 from local_cluster.systemd_notices import notify_systemd
 from local_cluster.tick_thread import TickThread
+from local_cluster.trusted_proxies import TrustedProxies
 from local_cluster.tunnel_relay import load_relay
 
 PORT_RECORD = "port"
@@ -70,7 +76,8 @@ def serve(
         home, getpass.getuser(), text, service.local_url, relay, place
     )
     embedded.app.state.allows_plain_cookies = settings is not None and settings.insecure_http
-    health = HealthRoutes(embedded.app, lambda: read_cluster_id(embedded.table))
+    app = embedded.app if settings is None else _restore_requests(embedded.app, settings)
+    health = HealthRoutes(app, lambda: read_cluster_id(embedded.table))
     life = _ServerLife(home, embedded, service, settings, slots, health)
     server = EmbeddedServer(
         health,
@@ -126,6 +133,7 @@ class _ServerLife:
             self._record |= {"public_url": service.url, "pin": pin}
         self._tick_thread = _build_tick_thread(embedded)
         self._provisioning_thread = ProvisioningThread(embedded.cluster.provisioner)
+        self._backup_thread = _build_backup_thread(home, embedded, settings)
         command = agent_command(
             home, service.local_url, own_agent_name(self._own_pool), self._own_pool, slots
         )
@@ -146,6 +154,8 @@ class _ServerLife:
         else:
             kill_former_agent(self._home)
         self._provisioning_thread.start()
+        if self._backup_thread is not None:
+            self._backup_thread.start()
         if self._settings is not None:
             announce_start(self._home, self._embedded, self._service)
         notify_systemd("READY=1")
@@ -167,6 +177,8 @@ class _ServerLife:
     def end(self) -> None:
         """Stop the threads, delete the record, advance the mark and close the state."""
         self._home.remove_record("server")
+        if self._backup_thread is not None:
+            self._backup_thread.stop()
         self._tick_thread.stop()
         self._embedded.stop_threads()
         with suppress(TableError, OSError):
@@ -175,6 +187,30 @@ class _ServerLife:
 
     def _record_agent(self, pid: int) -> None:
         self._home.write_record("server", {**self._record, "agent_pid": pid})
+
+
+def _build_backup_thread(
+    home: HomeFolder, embedded: EmbeddedCluster, settings: ServiceSettings | None
+) -> BackupThread | None:
+    """Build the thread of scheduled backups. Return None without a schedule.
+
+    The thread is not started. Raises HomeInvalid for a place that cannot be used.
+    """
+    schedule = None if settings is None else settings.backups
+    if schedule is None:
+        return None
+    try:
+        place = open_backup_place(schedule.place)
+    except (BucketError, ValueError) as error:
+        raise HomeInvalid(f"--backup-to: {error}") from None
+    return BackupThread(home, embedded.adapters.cluster_id, schedule, place)
+
+
+def _restore_requests(app: ASGIApp, settings: ServiceSettings) -> TrustedProxies:
+    """Return the application behind the reverse proxies of the settings."""
+    return TrustedProxies(
+        app, settings.proxies, settings.prefix, only_proxies=settings.only_proxies
+    )
 
 
 def _build_tick_thread(embedded: EmbeddedCluster) -> TickThread:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from control_plane.api.request_limits import ANY_ADDRESS
 from local_cluster.adapters import LOOPBACK
+from local_cluster.backup_schedule import BackupSchedule
 from local_cluster.certificates import (
     ServedCertificate,
     load_or_create_certificate,
@@ -15,6 +16,7 @@ from local_cluster.certificates import (
 )
 from local_cluster.home import HomeFolder, HomeInvalid
 from local_cluster.http_server import PublicListener, open_listener, open_public_listener
+from local_cluster.trusted_proxies import Network
 
 # An address for documentation (RFC 5737), which decides the interface. No packet is sent.
 _FAR_ADDRESS = ("192.0.2.1", 9)
@@ -38,6 +40,12 @@ class ServiceSettings:
     """Whether the server listens without TLS for other machines."""
     has_agent: bool = True
     """Whether this machine also runs trials."""
+    proxies: tuple[Network, ...] = ()
+    """The addresses of reverse proxies whose `X-Forwarded-*` headers count."""
+    prefix: str = ""
+    """The prefix of the paths at a reverse proxy, for example `/detcloud`."""
+    backups: BackupSchedule | None = None
+    """The schedule of backups, or None for a server without scheduled backups."""
 
     @property
     def is_loopback(self) -> bool:
@@ -49,7 +57,15 @@ class ServiceSettings:
         """Whether the server listens with TLS."""
         if self.certificate is not None:
             return True
-        return not (self.is_loopback or self.insecure_http)
+        return not (self.is_loopback or self.insecure_http or self.proxies)
+
+    @property
+    def only_proxies(self) -> bool:
+        """Whether other machines may call the server only through a proxy.
+
+        A server without TLS in a network would otherwise get tokens in plain text.
+        """
+        return bool(self.proxies) and not (self.has_tls or self.is_loopback or self.insecure_http)
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,7 @@ def open_service(
         if settings.host != "127.0.0.1":
             raise HomeInvalid("--listen: the loopback address of a server is 127.0.0.1")
         local = open_listener(settings.port)
-        url = settings.url or f"http://127.0.0.1:{local.getsockname()[1]}"
+        url = settings.url or f"http://127.0.0.1:{local.getsockname()[1]}{settings.prefix}"
         return OpenService(local, None, url, _allowed_hosts(settings, url), None)
     listener = open_public_listener(settings.host, settings.port)
     try:
@@ -132,7 +148,7 @@ def _default_url(settings: ServiceSettings, port: int) -> str:
     address = ipaddress.ip_address(settings.host)
     host = socket.gethostname() if address.is_unspecified else settings.host
     scheme = "https" if settings.has_tls else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{settings.prefix}"
 
 
 def _load_certificate(home: HomeFolder, settings: ServiceSettings, url: str) -> ServedCertificate:

@@ -4,6 +4,8 @@ import hashlib
 
 from fastapi import Request, Response
 
+from control_plane.api.prefix import request_prefix
+
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -12,10 +14,14 @@ def cookie_name(request: Request, cluster_id: str) -> str:
 
     Browsers share cookies among all ports of a host, so that the name depends on the cluster's id.
     Except for a plain cookie, the name has the prefix `__Host-`: only an answer over TLS from
-    exactly this host can set the cookie.
+    exactly this host can set the cookie. Browsers accept this prefix only for the path `/`. Behind
+    a proxy with a prefix of paths, the prefix is `__Secure-`, so that other applications of the
+    host do not get the cookie.
     """
     mark = hashlib.sha256(cluster_id.encode()).hexdigest()[:12]
-    return f"detcloud-{mark}" if _is_plain(request) else f"__Host-detcloud-{mark}"
+    if _is_plain(request):
+        return f"detcloud-{mark}"
+    return f"{'__Secure-' if request_prefix(request) else '__Host-'}detcloud-{mark}"
 
 
 def read_cookie(request: Request, cluster_id: str) -> str | None:
@@ -36,7 +42,7 @@ def set_cookie(
         cookie_name(request, cluster_id),
         value,
         max_age=seconds,
-        path="/",
+        path=f"{request_prefix(request)}/",
         secure=not _is_plain(request),
         httponly=True,
         samesite="strict",

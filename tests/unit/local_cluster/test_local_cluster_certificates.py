@@ -1,7 +1,6 @@
 """Certificates of a server that other machines call."""
 
 import asyncio
-import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,7 +100,7 @@ def test_former_certificate_stays_until_both_files_fit(tmp_path: Path) -> None:
     changes: list[object] = [
         lambda: new_certificate.replace(certificate),
         lambda: new_key.replace(key),
-        lambda: os.unlink(key),
+        key.unlink,
     ]
     # The new certificate does not fit to the old key, and the missing key changes nothing.
     assert asyncio.run(served_pins(served, changes, "lab")) == [first, first, second, second]
@@ -138,7 +137,7 @@ def test_unusable_files_are_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "cert.pem"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(HomeInvalid, match="cert.pem.*--tls-cert"):
+    with pytest.raises(HomeInvalid, match=r"cert\.pem.*--tls-cert"):
         ServedCertificate(path, path)
 
 

@@ -136,7 +136,7 @@ def test_other_certificate_is_refused_before_the_token_is_sent(server: TlsServer
 
 
 def test_self_signed_certificate_without_pin_names_the_remedy(server: TlsServer) -> None:
-    with pytest.raises(WayClosed, match="detcloud login .* --pin"):
+    with pytest.raises(WayClosed, match=r"detcloud login .* --pin"):
         Transport(server.url, "secret").request("GET", "/")
 
 

@@ -16,6 +16,7 @@ from detcloud.cli.framework.exit_codes import UNREACHABLE
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_environment
 from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import time_text
 from detcloud.client import Client
 from detcloud.client.home import Home
@@ -60,6 +61,18 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="listen without TLS: everybody in the network can read tokens",
     )
+    parser.add_argument(
+        "--proxy",
+        action="append",
+        metavar="ADDRESS[/MASK]",
+        help="a reverse proxy whose X-Forwarded-For, -Proto, -Host and -Prefix headers count (may "
+        "be repeated); without --tls-cert, other machines can then only call the proxy",
+    )
+    parser.add_argument(
+        "--prefix",
+        metavar="/PATH",
+        help="the prefix of the server's paths at the proxy (default: the path of --url)",
+    )
     role = parser.add_mutually_exclusive_group()
     role.add_argument(
         "--slots",
@@ -81,6 +94,27 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         help="the place of the cluster's state: a database postgresql://USER@HOST/DATABASE, or "
         "`file`; a present state is copied to the new place (default: the present place, at first "
         "a file)",
+    )
+    add_backup_options(parser)
+
+
+def add_backup_options(parser: ArgumentParser) -> None:
+    """Add the options of scheduled backups, each None by default."""
+    parser.add_argument(
+        "--backup-to",
+        metavar="PLACE",
+        help="write backups of the state to a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+    )
+    parser.add_argument(
+        "--backup-every",
+        metavar="TIME",
+        help="the time between two backups, such as 30m, 24h or 7d (default: 24h)",
+    )
+    parser.add_argument(
+        "--backup-keep",
+        type=parse_slots,
+        metavar="N",
+        help="how many archives of this cluster to keep (default: 7)",
     )
 
 
@@ -130,11 +164,17 @@ def server_words(home: Home, arguments: Namespace) -> list[str]:
         "--url": arguments.url,
         "--tls-cert": arguments.tls_cert,
         "--tls-key": arguments.tls_key,
+        "--prefix": arguments.prefix,
+        "--backup-to": arguments.backup_to,
+        "--backup-every": arguments.backup_every,
+        "--backup-keep": arguments.backup_keep,
         "--slots": arguments.slots,
         "--config": arguments.config,
     }
     for option, value in values.items():
         words += [] if value is None else [option, str(value)]
+    for proxy in arguments.proxy or ():
+        words += ["--proxy", proxy]
     words += ["--insecure-http"] if arguments.insecure_http else []
     return words + (["--no-agent"] if arguments.no_agent else [])
 
@@ -207,6 +247,7 @@ def show_status(arguments: Namespace) -> int:
         "version": record.version,
         "data": str(home.folder),
         "state": "database" if home.state_url() else "file",
+        "backup": _read_fields(home, "backup") or None,
         "has_agent": read_process(int(fields.get("agent_pid") or 0)) is not None,
     }
     if arguments.form == "text":
@@ -223,7 +264,21 @@ def _print_status(status: dict[str, Any]) -> None:
     if status["pin"]:
         print(f"certificate: {status['pin']}")
     print(f"state: in a {status['state']}")
+    if status["backup"]:
+        print("\n".join(_backup_lines(status["backup"])))
     print(f"agent of this machine: {'running' if status['has_agent'] else 'none'}")
+
+
+def _backup_lines(backup: dict[str, Any]) -> list[str]:
+    """Return the lines about the last scheduled backup, and about a failure since then."""
+    place = backup.get("place")
+    lines = [f"backups: none yet in {place}"]
+    if "taken_ms" in backup:
+        size = bytes_text(int(backup["size_bytes"]))
+        lines = [f"last backup: {time_text(backup['taken_ms'])}, {size}, in {place}"]
+    if "failed_ms" in backup:
+        lines.append(f"backups fail since then: {backup.get('error')}")
+    return lines
 
 
 def _is_ready(url: str) -> bool:
@@ -238,8 +293,13 @@ def _is_ready(url: str) -> bool:
 
 def _record_fields(home: Home) -> dict[str, Any]:
     """Return all fields of the record of the running server, or {} if the record is unreadable."""
+    return _read_fields(home, "server")
+
+
+def _read_fields(home: Home, name: str) -> dict[str, Any]:
+    """Return all fields of a record of the data folder, or {} if the record is unreadable."""
     try:
-        fields = json.loads((home.folder / "server.json").read_text("utf-8"))
+        fields = json.loads((home.folder / f"{name}.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from detcloud.shared.connections import is_readable, open_connection, origin
 from detcloud.shared.pinned_connections import unverified_context
@@ -300,9 +301,10 @@ def _shake_hands(connection: socket.socket, url: str, ticket: str) -> bytes:
     Raise RelayUnavailable if the relay does not answer 101 with the expected key.
     """
     _, host, port = origin(url)
+    prefix = urlsplit(url).path.rstrip("/")
     key = base64.b64encode(os.urandom(16)).decode()
     lines = (
-        f"GET {PATH} HTTP/1.1",
+        f"GET {prefix}{PATH} HTTP/1.1",
         f"Host: {host}:{port}",
         "Upgrade: websocket",
         "Connection: Upgrade",
