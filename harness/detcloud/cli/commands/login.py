@@ -77,7 +77,7 @@ def log_in(arguments: Namespace) -> int:
     url = configured_url(url or arguments.url)
     if url is None:
         raise DetcloudError(
-            "no cluster is named: `detcloud login https://detcloud.example` names one"
+            "no cluster is named: use --url, or `detcloud login https://detcloud.example`"
         )
     pin = _pin_server(url, arguments.pin)
     if arguments.code is not None:

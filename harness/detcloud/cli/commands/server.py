@@ -102,6 +102,7 @@ def add_backup_options(parser: ArgumentParser) -> None:
     """Add the options of scheduled backups, each None by default."""
     parser.add_argument(
         "--backup-to",
+        type=_parse_backup_place,
         metavar="PLACE",
         help="write backups of the state to a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     )
@@ -147,18 +148,18 @@ def run_server(arguments: Namespace) -> int:
             f"a server already runs in {home.folder} (pid {running.pid}); stop it first, or choose "
             "another folder with --data"
         )
-    os.execve(sys.executable, server_words(home, arguments), server_environment(arguments.state))
+    # -P keeps the working folder, which may hold a module of any name, out of the imports.
+    command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
+    command += server_options(arguments)
+    os.execve(sys.executable, command, server_environment(arguments.state))
 
 
-def server_words(home: Home, arguments: Namespace) -> list[str]:
-    """Return the command of a server that other machines call, without the place of the state.
+def server_options(arguments: Namespace) -> list[str]:
+    """Return the options of a server as words, without the data folder and the place of the state.
 
     Args:
-        home: the data folder.
         arguments: the options of `add_run_arguments`.
     """
-    # -P keeps the working folder, which may hold a module of any name, out of the imports.
-    words = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     values = {
         "--listen": arguments.listen,
         "--url": arguments.url,
@@ -171,6 +172,7 @@ def server_words(home: Home, arguments: Namespace) -> list[str]:
         "--slots": arguments.slots,
         "--config": arguments.config,
     }
+    words = []
     for option, value in values.items():
         words += [] if value is None else [option, str(value)]
     for proxy in arguments.proxy or ():
@@ -303,6 +305,11 @@ def _read_fields(home: Home, name: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
+
+
+def _parse_backup_place(text: str) -> str:
+    """Return the address of a bucket, or an absolute path."""
+    return text if "://" in text else str(_parse_path(text))
 
 
 def _parse_path(text: str) -> Path:

@@ -192,6 +192,8 @@ _CLUSTER = {
     "cluster restore": "cluster.tar.gz",
     "page export": "page --api https://cluster.example.com",
     "server run": "--listen 0.0.0.0:8470 --data /var/lib/detcloud",
+    "server install": "--url https://lab.example:8470 --print",
+    "server uninstall": "",
     "server status": "--data /var/lib/detcloud",
     "server code": "--data /var/lib/detcloud",
     "master info": "",

@@ -373,6 +373,10 @@ _CLUSTER = (
         "cluster", "restore", "restore the local cluster", "backup", ("restore",), is_local=True
     ),
     Command("server", "run", "run a server in the foreground", "server", is_local=True),
+    Command(
+        "server", "install", "write a systemd service of a server", "server_install", is_local=True
+    ),
+    Command("server", "uninstall", "remove the service", "server_install", is_local=True),
     Command("server", "status", "show a server's address and health", "server", is_local=True),
     Command("server", "code", "print a code to sign in", "server", is_local=True),
     Command("master", "info", "show the cluster's server", "master"),
