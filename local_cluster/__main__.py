@@ -111,7 +111,7 @@ def _service_settings(options: argparse.Namespace) -> ServiceSettings | None:
 
 
 def _backup_schedule(options: argparse.Namespace) -> BackupSchedule | None:
-    """Return the schedule of backups, or None without --backup-to."""
+    """Return the schedule of backups. Return None without --backup-to."""
     if not options.backup_to:
         return None
     return BackupSchedule(options.backup_to, options.backup_every, options.backup_keep)

@@ -49,7 +49,7 @@ class BackupSchedule:
 
 
 class BackupThread(BackgroundThread):
-    """A thread that writes a backup when the last one is older than the schedule allows.
+    """A thread that writes a backup when the last backup is older than the schedule allows.
 
     The time of the last backup is in the record RECORD, so that a restart of the server does not
     cause another backup. A failed backup is repeated after the shorter of RETRY_MS_MAX and
@@ -88,12 +88,15 @@ class BackupThread(BackgroundThread):
         super().stop()
 
     def run_if_due(self) -> bool:
-        """Write a backup if one is due, and record the outcome. Return whether one was due."""
+        """Write a backup if the schedule requires a backup now, and record the outcome.
+
+        Return whether the schedule required a backup.
+        """
         record = self._home.read_record(RECORD)
         if self._clock() < self._due_ms(record):
             return False
         try:
-            record = self._back_up()
+            record = self._store_backup()
         except (BackupFailed, BucketError, OSError, ValueError) as error:
             if self._stopped.is_set():
                 return True
@@ -116,7 +119,7 @@ class BackupThread(BackgroundThread):
         due_ms = _time_of(record, "taken_ms", every_ms)
         return max(due_ms, _time_of(record, "failed_ms", min(RETRY_MS_MAX, every_ms)))
 
-    def _back_up(self) -> dict[str, Any]:
+    def _store_backup(self) -> dict[str, Any]:
         """Write an archive, and store the archive under a new name; return the new record.
 
         Raises BackupFailed, BucketError, OSError and ValueError.
@@ -151,7 +154,7 @@ class BackupThread(BackgroundThread):
             log.warning("old backups in %s were not deleted: %s", self._schedule.place, error)
 
     def _write_archive(self, archive: Path) -> dict[str, Any]:
-        """Write a backup to a file, in a process of its own, and return the report.
+        """Write a backup to a file, in a separate process, and return the report.
 
         The process has the lowest priority, so that the server answers meanwhile. Raises
         BackupFailed and OSError.

@@ -7,7 +7,7 @@ _KEY = "path_prefix"
 
 
 def set_prefix(scope: Scope, prefix: str) -> None:
-    """Record the prefix of a request, whose path no longer contains the prefix.
+    """Record the prefix that was removed from the path of a request.
 
     Args:
         scope: the request.

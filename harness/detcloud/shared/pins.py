@@ -34,7 +34,7 @@ class WrongCertificate(OSError):
 
 
 def parse_pin(text: str) -> str:
-    """Return a pin in its standard form: `sha256:` and 64 lower-case hexadecimal digits.
+    """Return a pin in the standard form: `sha256:` and 64 lower-case hexadecimal digits.
 
     The prefix may be missing, upper case is accepted, and colons may separate the digits, as in the
     output of `openssl x509 -fingerprint`. Raise InvalidValue for another text.

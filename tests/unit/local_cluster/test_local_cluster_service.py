@@ -10,14 +10,14 @@ from local_cluster.home import HomeFolder, HomeInvalid
 from local_cluster.service import OpenService, ServiceSettings, machine_address, open_service
 
 
-def opened(folder: Path, settings: ServiceSettings) -> OpenService:
+def open_and_close(folder: Path, settings: ServiceSettings) -> OpenService:
     service = open_service(HomeFolder(folder), settings, None)
     service.close()
     return service
 
 
 def test_server_for_others_has_tls_by_default(tmp_path: Path) -> None:
-    service = opened(tmp_path, ServiceSettings("0.0.0.0", 0))
+    service = open_and_close(tmp_path, ServiceSettings("0.0.0.0", 0))
     assert service.public is not None
     assert service.public.context is not None
     assert service.certificate is not None
@@ -36,13 +36,13 @@ def test_own_machine_has_a_separate_socket_without_tls(tmp_path: Path) -> None:
 
 
 def test_loopback_server_has_a_single_socket(tmp_path: Path) -> None:
-    service = opened(tmp_path, ServiceSettings("127.0.0.1", 0))
+    service = open_and_close(tmp_path, ServiceSettings("127.0.0.1", 0))
     assert (service.public, service.certificate) == (None, None)
     assert service.url.startswith("http://127.0.0.1:")
 
 
 def test_http_for_others_must_be_requested(tmp_path: Path) -> None:
-    service = opened(tmp_path, ServiceSettings("0.0.0.0", 0, insecure_http=True))
+    service = open_and_close(tmp_path, ServiceSettings("0.0.0.0", 0, insecure_http=True))
     assert service.public is not None
     assert service.public.context is None
     assert service.url.startswith("http://")
@@ -88,7 +88,9 @@ def test_failed_certificate_closes_the_socket(tmp_path: Path) -> None:
     ],
 )
 def test_requests_may_address_the_machine(tmp_path: Path, host: str, is_allowed: bool) -> None:
-    service = opened(tmp_path, ServiceSettings("0.0.0.0", 0, url="https://lab.example:8470"))
+    service = open_and_close(
+        tmp_path, ServiceSettings("0.0.0.0", 0, url="https://lab.example:8470")
+    )
     scope = {"headers": [(b"host", host.encode())]}
     assert is_host_allowed(scope, service.hosts) is is_allowed
 

@@ -29,7 +29,7 @@ class Recorder:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-def restored(peer: str, headers: Headers, path: str = "/x", prefix: str = "") -> Scope:
+def restore_request(peer: str, headers: Headers, path: str = "/x", prefix: str = "") -> Scope:
     """Return the scope that the application gets for a request of `peer`."""
     recorder = Recorder()
     app = TrustedProxies(recorder, PROXIES, prefix)
@@ -59,18 +59,18 @@ def host(scope: Scope) -> list[bytes]:
     ],
 )
 def test_proxy_names_the_caller(forwarded: str, caller: str) -> None:
-    assert restored(PROXY, [("x-forwarded-for", forwarded)])["client"][0] == caller
+    assert restore_request(PROXY, [("x-forwarded-for", forwarded)])["client"][0] == caller
 
 
 def test_repeated_headers_count_as_a_list() -> None:
     headers = [("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", CALLER)]
-    assert restored(PROXY, headers)["client"][0] == CALLER
+    assert restore_request(PROXY, headers)["client"][0] == CALLER
 
 
 @pytest.mark.parametrize("peer", [PROXY, "fd00::1", "::ffff:10.0.0.7"])
 def test_proxy_names_protocol_and_host(peer: str) -> None:
     headers = [("x-forwarded-proto", "https"), ("x-forwarded-host", "lab.example")]
-    scope = restored(peer, headers)
+    scope = restore_request(peer, headers)
     assert scope["scheme"] == "https"
     assert host(scope) == [b"lab.example"]
 
@@ -83,7 +83,7 @@ def test_headers_of_other_clients_are_ignored(peer: str) -> None:
         ("x-forwarded-host", "evil.example"),
         ("x-forwarded-prefix", "/evil"),
     ]
-    scope = restored(peer, headers, "/evil/x")
+    scope = restore_request(peer, headers, "/evil/x")
     assert (scope["client"][0], scope["scheme"], scope["path"]) == (peer, "http", "/evil/x")
     assert host(scope) == [HOST.encode()]
 
@@ -100,7 +100,7 @@ def test_headers_of_other_clients_are_ignored(peer: str) -> None:
     ],
 )
 def test_invalid_values_of_a_proxy_are_ignored(name: str, value: str) -> None:
-    scope = restored(PROXY, [(name, value)])
+    scope = restore_request(PROXY, [(name, value)])
     assert (scope["scheme"], host(scope)) == ("http", [HOST.encode()])
     assert scope["state"]["path_prefix"] == ""
 
@@ -117,10 +117,10 @@ def test_invalid_values_of_a_proxy_are_ignored(name: str, value: str) -> None:
     ],
 )
 def test_proxy_may_keep_or_remove_the_prefix(path: str, seen: str) -> None:
-    scope = restored(STRANGER, [], path, prefix="/lab")
+    scope = restore_request(STRANGER, [], path, prefix="/lab")
     assert (scope["path"], scope["raw_path"]) == (seen, seen.encode())
     assert scope["state"]["path_prefix"] == "/lab"
-    named = restored(PROXY, [("x-forwarded-prefix", "/lab/")], path)
+    named = restore_request(PROXY, [("x-forwarded-prefix", "/lab/")], path)
     assert (named["path"], named["state"]["path_prefix"]) == (seen, "/lab")
 
 

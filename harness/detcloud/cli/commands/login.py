@@ -36,9 +36,9 @@ def add_login_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="URL|TOKEN",
-        help="the address (default: --url, or the configured cluster), and the token, or - to read "
-        f"it from stdin (default: {TOKEN_VARIABLE}, or prompt)",
+        metavar="WORD",
+        help="the address, which begins with http (default: --url, or the configured cluster), and "
+        f"the token, or - to read the token from stdin (default: {TOKEN_VARIABLE}, or prompt)",
     )
     parser.add_argument(
         "--pin",

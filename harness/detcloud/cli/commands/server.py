@@ -99,7 +99,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def add_backup_options(parser: ArgumentParser) -> None:
-    """Add the options of scheduled backups, each None by default."""
+    """Add the options of scheduled backups. By default, their values are None."""
     parser.add_argument(
         "--backup-to",
         type=_parse_backup_place,

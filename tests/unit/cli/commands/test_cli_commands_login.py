@@ -72,7 +72,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread.join()
 
 
-def stored(home: Path) -> dict[str, str] | None:
+def stored_login(home: Path) -> dict[str, str] | None:
     path = home / ".detcloud/credentials.json"
     fields: dict[str, str] | None = json.loads(path.read_text()) if path.exists() else None
     return fields
@@ -90,11 +90,11 @@ def test_code_and_pin_are_exchanged_and_stored(
     done = detcloud("login", server.url, "--pin", server.pin, "--code", CODE)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"ada (admin) at {server.url}, stored in ")
-    assert stored(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
+    assert stored_login(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
     # A second login needs no pin: the stored pin is used and kept.
     pins._pins.clear()
     assert detcloud("login", TOKEN).code == 0
-    assert stored(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
+    assert stored_login(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
 
 
 def test_script_does_not_trust_an_unknown_certificate(
@@ -103,7 +103,7 @@ def test_script_does_not_trust_an_unknown_certificate(
     done = detcloud("login", server.url, TOKEN)
     assert done.code == 1
     assert f"--pin {server.pin}" in done.err
-    assert stored(own_home) is None
+    assert stored_login(own_home) is None
 
 
 @pytest.mark.parametrize("line", ["y\n", "YES\n"])
@@ -114,7 +114,7 @@ def test_terminal_asks_for_trust(
     done = detcloud("login", server.url, TOKEN)
     assert done.code == 0
     assert server.pin in done.err
-    assert stored(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
+    assert stored_login(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
 
 
 @pytest.mark.parametrize("line", ["n\n", "\n", ""])
@@ -123,18 +123,18 @@ def test_refused_trust_stores_nothing(
 ) -> None:
     answer_on_terminal(monkeypatch, line)
     assert "is not trusted" in detcloud("login", server.url, TOKEN).err
-    assert stored(own_home) is None
+    assert stored_login(own_home) is None
 
 
 def test_other_certificate_is_refused(server: Server, detcloud: Detcloud, own_home: Path) -> None:
     done = detcloud("login", server.url, TOKEN, "--pin", OTHER)
-    assert (done.code, stored(own_home)) == (4, None)
+    assert (done.code, stored_login(own_home)) == (4, None)
     assert f"not the pinned {OTHER}" in done.err
 
 
 def test_wrong_code_stores_nothing(server: Server, detcloud: Detcloud, own_home: Path) -> None:
     done = detcloud("login", server.url, "--pin", server.pin, "--code", "dct_wrong")
-    assert (done.code, stored(own_home)) == (3, None)
+    assert (done.code, stored_login(own_home)) == (3, None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.integration.embedded_cluster import environment
 from tests.unit.cli.conftest import Detcloud
 
 
-def rendered(detcloud: Detcloud, *words: str) -> str:
+def render_unit_text(detcloud: Detcloud, *words: str) -> str:
     """Return the unit that `server install --print` prints, without the line of the path."""
     done = detcloud("server", "install", "--print", *words)
     assert (done.code, done.err) == (0, "")
@@ -89,7 +89,7 @@ def test_code_needs_a_running_server(detcloud: Detcloud) -> None:
 
 
 def test_unit_starts_the_server_with_its_options(detcloud: Detcloud) -> None:
-    unit = rendered(detcloud, "--url", "https://lab:8470", "--user", "lab", "--no-agent")
+    unit = render_unit_text(detcloud, "--url", "https://lab:8470", "--user", "lab", "--no-agent")
     assert "User=lab\n" in unit
     assert "StateDirectory=detcloud\n" in unit
     command = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0]
@@ -100,7 +100,7 @@ def test_unit_starts_the_server_with_its_options(detcloud: Detcloud) -> None:
 
 
 def test_trials_of_the_server_get_more_of_the_machine(detcloud: Detcloud) -> None:
-    alone, both = rendered(detcloud, "--no-agent"), rendered(detcloud)
+    alone, both = render_unit_text(detcloud, "--no-agent"), render_unit_text(detcloud)
     assert "ProtectSystem=strict\n" in alone
     assert "PrivateDevices=yes\n" in alone
     assert "ProtectSystem=full\n" in both
@@ -118,10 +118,12 @@ def test_passwords_are_not_in_the_unit(detcloud: Detcloud) -> None:
 
 
 def test_folders_of_the_server_are_writable(detcloud: Detcloud, tmp_path: Path) -> None:
-    unit = rendered(detcloud, "--data", "/srv/lab", "--backup-to", "/mnt/back up", "--no-agent")
+    unit = render_unit_text(
+        detcloud, "--data", "/srv/lab", "--backup-to", "/mnt/back up", "--no-agent"
+    )
     assert 'ReadWritePaths=/srv/lab\nReadWritePaths="/mnt/back up"\n' in unit
     assert "StateDirectory" not in unit
-    assert "ReadWritePaths" not in rendered(detcloud, "--backup-to", "s3://bucket/lab")
+    assert "ReadWritePaths" not in render_unit_text(detcloud, "--backup-to", "s3://bucket/lab")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_systemd_accepts_the_unit(
     if program is None:
         miss("systemd-analyze", "a program of the system")
     path = tmp_path / "detcloud.service"
-    path.write_text(rendered(detcloud, *words))
+    path.write_text(render_unit_text(detcloud, *words))
     command = [program, "verify", "--man=no", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, [x for x in done.stderr.splitlines() if "detcloud" in x]) == (0, [])
