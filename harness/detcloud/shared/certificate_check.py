@@ -14,7 +14,7 @@ _NO_CERTIFICATE = certificate_pin(b"")
 
 
 def find_untrusted_pin(url: str, timeout_seconds: float) -> str | None:
-    """Return the pin of an https server's certificate, if no known authority signed the certificate.
+    """Return the pin of an https server if no known authority signed the certificate.
 
     Return None for a certificate that connections accept without a pin. No request is sent. Raise
     OSError if the server cannot be reached or its certificate is invalid for another reason, for

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from control_plane.access.principals import Role
 from control_plane.api.sign_in_limits import ADDRESS_REFUSALS_MAX
 from local_cluster.trusted_proxies import TrustedProxies, parse_network, parse_prefix
-from tests.unit.api.cluster import TOKENS, Cluster, Role, build_cluster
+from tests.unit.api.cluster import TOKENS, Cluster, build_cluster
 from tests.unit.api.exchange import HOST, Answer, exchange
 
 PROXIES = [parse_network("10.0.0.0/24"), parse_network("fd00::1")]
