@@ -5,6 +5,7 @@ All data is in a folder. Instances are processes of the machine, or machines in 
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -47,6 +48,16 @@ def read_cluster_id(table: StateTable) -> str | None:
     return None if row is None else row.body.decode()
 
 
+@dataclass(frozen=True)
+class PublicPlace:
+    """The address of a server that other machines call."""
+
+    url: str
+    """The address of the API for links in notifications, or ""."""
+    hosts: frozenset[str]
+    """The hosts that requests may address, without ports."""
+
+
 class LocalAdapters(CloudPoolAdapters):
     """The adapters of an embedded cluster: files in a folder, and processes as instances.
 
@@ -57,16 +68,25 @@ class LocalAdapters(CloudPoolAdapters):
         url: the URL of the server, which the agents of instances call. "" if no instance will be
             launched.
         relay: the relay of tunnels in this process, or None.
+        place: the public address and the hosts of a server that other machines call. None for a
+            server that only this machine calls.
     """
 
     own_type = "local"
     own_verifier = None
     provider_remedy = CLOUD_REMEDY
 
-    def __init__(self, home: HomeFolder, url: str = "", relay: TunnelRelay | None = None) -> None:
+    def __init__(
+        self,
+        home: HomeFolder,
+        url: str = "",
+        relay: TunnelRelay | None = None,
+        place: PublicPlace | None = None,
+    ) -> None:
         self._home = home
         self._url = url
         self._relay = relay
+        self._place = place or PublicPlace("", LOOPBACK)
 
     @cached_property
     def clouds(self) -> ServerClouds | None:
@@ -75,14 +95,17 @@ class LocalAdapters(CloudPoolAdapters):
 
     @property
     def api_hosts(self) -> frozenset[str]:
-        """The names of this machine, and the host of the public address, if any."""
+        """The hosts of the server, and the host of the address for machines in clouds, if any."""
         host = urlsplit(self.cluster_url).hostname
-        return LOOPBACK | ({host} if host else set())
+        return self._place.hosts | ({host} if host else set())
 
     @property
     def cluster_url(self) -> str:
-        """The public address, which machines in clouds call. "" without remote accounts."""
-        return "" if self.clouds is None else self.clouds.url
+        """The address for machines in clouds, or else the public address of the server.
+
+        "" if only this machine calls the server.
+        """
+        return self._place.url if self.clouds is None else self.clouds.url
 
     @cached_property
     def remote_accounts(self) -> str:
@@ -130,7 +153,7 @@ class LocalAdapters(CloudPoolAdapters):
         """The relay of tunnels in this process or in another server of the state, if any."""
         if self._relay is None or not self._home.state.is_shareable:
             return self._relay
-        return GroupRelay(self.state_table, self._relay, self._url)
+        return GroupRelay(self.state_table, self._relay, self._place.url or self._url)
 
     @cached_property
     def state_table(self) -> OpenTable:

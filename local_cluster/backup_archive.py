@@ -5,6 +5,7 @@
     objects/                model code, logs and metrics
     checkpoints/            only if requested
     token, agent.token, signing.key
+    server.pem              only of a server for other machines, whose pin then stays
 
 An object or checkpoint never changes under its name. The folders are read before and after the copy
 of the state. So the archive contains every file that the state names, even if files were written or
@@ -29,6 +30,8 @@ FORMAT = 1
 DESCRIPTION = "detcloud-backup.json"
 STATE = "state.db"
 SECRETS = ("token", "agent.token", "signing.key")
+# Older versions refuse archives with other files. Their clusters have no certificate.
+OPTIONAL_SECRETS = ("server.pem",)
 FOLDERS = ("objects", "checkpoints")
 DESCRIPTION_BYTES_MAX = 64 * 1024
 
@@ -121,7 +124,8 @@ def write_backup(
             for folder in folders:
                 writer.add_folder(folder)
             writer.add_file(state, STATE)
-            for name in SECRETS:
+            present = [name for name in OPTIONAL_SECRETS if (home.folder / name).exists()]
+            for name in (*SECRETS, *present):
                 writer.add_file(home.folder / name, name)
             writer.add_text(DESCRIPTION, json.dumps(asdict(description)))
         with partial.open("rb") as written:
@@ -168,10 +172,10 @@ def read_files(archive: Path) -> Iterator[ArchivedFile]:
 def _is_expected(name: str) -> bool:
     """Return whether a backup may contain a file of this name.
 
-    The names are DESCRIPTION, STATE, the names in SECRETS, and paths below the folders in FOLDERS.
-    Return False for a path that leaves its folder, such as `objects/../x`.
+    The names are DESCRIPTION, STATE, the names in SECRETS and OPTIONAL_SECRETS, and paths below the
+    folders in FOLDERS. Return False for a path that leaves its folder, such as `objects/../x`.
     """
-    if name in (DESCRIPTION, STATE, *SECRETS):
+    if name in (DESCRIPTION, STATE, *SECRETS, *OPTIONAL_SECRETS):
         return True
     parts = name.split("/")
     is_plain = all(part not in ("", ".", "..") and "\0" not in part for part in parts)

@@ -28,7 +28,7 @@ from control_plane.state.table import Conflict, Key
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
-from local_cluster.adapters import LocalAdapters
+from local_cluster.adapters import LocalAdapters, PublicPlace
 from local_cluster.delivery_thread import DeliveryThread
 from local_cluster.home import HomeFolder
 from local_cluster.server_group import FIRST_NAME
@@ -78,6 +78,7 @@ def build_embedded_cluster(
     url: str = "",
     relay: TunnelRelay | None = None,
     server: str = FIRST_NAME,
+    place: PublicPlace | None = None,
 ) -> EmbeddedCluster:
     """Build an embedded cluster on the files of `home`, and configure the pools.
 
@@ -93,6 +94,7 @@ def build_embedded_cluster(
         url: the URL of the server, which the agents of instances call.
         relay: the relay of tunnels, or None for a cluster without tunnels.
         server: the name of the server in the group of servers with a common state.
+        place: the public address and the hosts of a server that other machines call, or None.
 
     Raises:
         ConfigInvalid: the configuration is invalid.
@@ -102,7 +104,7 @@ def build_embedded_cluster(
         TableError: the state table cannot be used.
         OSError: a file of `home` cannot be read or written.
     """
-    adapters = LocalAdapters(home, url, relay)
+    adapters = LocalAdapters(home, url, relay, place)
     cluster = Cluster(adapters)
     mark = StateMark(home, adapters.state_table, adapters.cluster_id)
     _check_state_is_latest(home, mark, cluster.engine)

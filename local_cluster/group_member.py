@@ -28,10 +28,15 @@ class GroupMember:
         embedded: the parts of the server, whose threads were not started.
         name: the name of the server.
         url: the address of the server.
+
+    Attributes:
+        name: the name of the server.
+        embedded: the parts of the server.
     """
 
     def __init__(self, home: HomeFolder, embedded: EmbeddedCluster, name: str, url: str) -> None:
         self.name = name
+        self.embedded = embedded
         self._long_polls = embedded.adapters.long_polls
         self._suggestions = embedded.suggestion_thread
         self._duties: dict[str, Duty] = {}

@@ -7,6 +7,7 @@
     token         the user's token
     agent.token   the token of the machine's own agent
     signing.key   the key of signed URLs
+    server.pem    the key and the self-signed certificate of a server for other machines
     state.json    the URL of the database with the state, if the state is not in state.db
     files.json    the folder with objects/, checkpoints/ and files-id, if it is another folder
     files-id      the id of the folder with objects/ and checkpoints/, if servers share it
@@ -167,7 +168,7 @@ class HomeFolder:
         """
         path = self.folder / name
         if not path.exists() or not path.read_bytes().strip():
-            self._write(name, f"{mint_token()}\n")
+            self.write_text(name, f"{mint_token()}\n")
         path.chmod(0o600)
         secret = path.read_bytes().decode("ascii", "replace").strip()
         if not _SECRET.fullmatch(secret):
@@ -188,7 +189,7 @@ class HomeFolder:
 
     def write_secret(self, name: str, secret: str) -> None:
         """Write or replace the secret in the file `name`. Raises OSError."""
-        self._write(name, f"{secret}\n")
+        self.write_text(name, f"{secret}\n")
 
     def read_record(self, name: str) -> dict[str, Any]:
         """Read the fields of the record `NAME.json`.
@@ -206,14 +207,14 @@ class HomeFolder:
 
         A reader sees either the old record or the new record.
         """
-        self._write(f"{name}.json", json.dumps(fields) + "\n")
+        self.write_text(f"{name}.json", json.dumps(fields) + "\n")
 
     def remove_record(self, name: str) -> None:
         """Delete the record `NAME.json`. Do nothing if the file is missing. Raises OSError."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
-    def _write(self, name: str, text: str) -> None:
-        """Write or replace a file atomically and durably, readable by the owner only.
+    def write_text(self, name: str, text: str) -> None:
+        """Write or replace the file `name` atomically and durably, readable by the owner only.
 
         Raises OSError. The former file then stays.
         """

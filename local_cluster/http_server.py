@@ -1,11 +1,14 @@
 """The HTTP server of an embedded cluster: address, logs and shutdown."""
 
+import asyncio
 import logging
 import os
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -27,10 +30,21 @@ PORTS_TRIED_MAX = 100
 KEEP_ALIVE_SECONDS = 75
 CLOSE_SECONDS_MAX = 1
 BACKLOG = 256
+HANDSHAKE_SECONDS_MAX = 10.0
 # The number of concurrent handlers. The interpreter runs only a single thread at a time. More
 # threads would not increase the throughput. They would delay long requests, because a handler waits
 # for the interpreter after each row that the handler reads.
 THREADS = 2
+
+
+@dataclass(frozen=True)
+class PublicListener:
+    """A listening socket for other machines, in addition to the socket for this machine."""
+
+    socket: socket.socket
+    """The listening socket."""
+    context: ssl.SSLContext | None
+    """The context with the server's certificate, or None for HTTP without TLS."""
 
 
 class EmbeddedServer(uvicorn.Server):
@@ -46,6 +60,8 @@ class EmbeddedServer(uvicorn.Server):
         relay_secret: the secret of tickets for the relay of tunnels, which the server serves at
             the same port. None for a server without a relay.
         bounds: the numbers and times that limit the connections.
+        public: a further listening socket, for other machines. None for none.
+        close_seconds_max: how long unfinished responses may take after `on_stop`.
 
     Attributes:
         limits: the open connections, and the limits on idle and slow connections.
@@ -58,13 +74,16 @@ class EmbeddedServer(uvicorn.Server):
         on_stop: Callable[[], None],
         relay_secret: bytes | None = None,
         bounds: ConnectionBounds = DEFAULT_BOUNDS,
+        public: PublicListener | None = None,
+        close_seconds_max: int = CLOSE_SECONDS_MAX,
     ) -> None:
+        self._public = public
         self.limits = ConnectionLimits(app, bounds)
         config = build_uvicorn_config(
             self.limits,
             http=self.limits.connection_class(),
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
-            close_seconds_max=CLOSE_SECONDS_MAX,
+            close_seconds_max=close_seconds_max,
         )
         super().__init__(config)
         self._on_start = on_start
@@ -74,6 +93,7 @@ class EmbeddedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Limit the handlers to THREADS, create the relay, start to listen, and call `on_start`.
+        Listen at all sockets, `public` included.
 
         Called by uvicorn. An error of `on_start` ends the server.
         """
@@ -81,6 +101,8 @@ class EmbeddedServer(uvicorn.Server):
         if self._relay_secret is not None:
             self.limits.relay = Relay(self._relay_secret, now_ms)
         await super().startup(sockets)
+        if self._public is not None:
+            self.servers.append(await self._listen(self._public))
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -88,6 +110,23 @@ class EmbeddedServer(uvicorn.Server):
         if self.limits.relay is not None:
             await self.limits.relay.stop()
         await super().shutdown(sockets)
+
+    async def _listen(self, public: PublicListener) -> asyncio.Server:
+        """Accept connections at the socket for other machines.
+
+        A client must complete the TLS handshake within HANDSHAKE_SECONDS_MAX.
+        """
+        config = self.config
+        return await asyncio.get_running_loop().create_server(
+            # The same arguments as in uvicorn's own `startup`.
+            lambda: config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            ),
+            sock=public.socket,
+            ssl=public.context,
+            ssl_handshake_timeout=None if public.context is None else HANDSHAKE_SECONDS_MAX,
+            backlog=BACKLOG,
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the thread that calls `on_stop`; at a second signal, close the server at once.
@@ -135,6 +174,23 @@ def open_listener(port: int | None, former_port: int | None = None) -> socket.so
         ) from None
 
 
+def open_public_listener(host: str, port: int) -> socket.socket:
+    """Open a listening socket for other machines.
+
+    Args:
+        host: an IP address of this machine, or 0.0.0.0 or :: for all addresses.
+        port: the port; 0 for any free port.
+
+    Raises:
+        OSError: the address is not available; the message names it.
+    """
+    try:
+        return _bind_listener(port, host)
+    except (OSError, OverflowError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OSError(f"--listen {host}:{port} is not possible: {why}") from None
+
+
 def configure_logging(path: Path) -> None:
     """Configure the process to write logs as JSON lines to stderr, and to append to file `path`.
 
@@ -176,17 +232,18 @@ def _bind_next_free(first: int) -> socket.socket:
     return _bind_listener(0)
 
 
-def _bind_listener(port: int) -> socket.socket:
-    """Return a socket that listens on HOST at `port`; 0 for any free port.
+def _bind_listener(port: int, host: str = HOST) -> socket.socket:
+    """Return a socket that listens on the address `host` at `port`; 0 for any free port.
 
     Raises OSError if the port is not available, and OverflowError for an invalid port number.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With an explicit protocol, the event loop disables Nagle's algorithm. Otherwise each short
     # response would take 40 ms longer.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen(BACKLOG)
     except (OSError, OverflowError):
         listener.close()

@@ -22,6 +22,7 @@ from lambdas.clock import now_ms
 from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import (
     FOLDERS,
+    OPTIONAL_SECRETS,
     SECRETS,
     STATE,
     BackupDescription,
@@ -104,7 +105,7 @@ def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
         return staged
     if name.split("/")[0] in FOLDERS:
         return home.files / name
-    if name in SECRETS and not (home.folder / name).exists():
+    if name in (*SECRETS, *OPTIONAL_SECRETS) and not (home.folder / name).exists():
         # An existing secret may have been changed on purpose since the backup.
         return home.folder / name
     return None

@@ -50,6 +50,7 @@ class LongPollRegistry:
         self._lock = threading.Lock()
         self._latest_by_agent: dict[str, LongPoll] = {}
         self._polls_by_address: dict[str, set[LongPoll]] = {}
+        self._is_ended = False
 
     def __len__(self) -> int:
         """Return the number of agents with an open poll."""
@@ -79,9 +80,10 @@ class LongPollRegistry:
         """Mark every agent's latest poll as superseded and wake the poll, so that the process can
         end.
 
-        Polls that open later are not ended.
+        Polls that open later are superseded from the beginning, and end at once.
         """
         with self._lock:
+            self._is_ended = True
             for poll in self._latest_by_agent.values():
                 poll.superseded = True
                 poll.wake()
@@ -100,6 +102,9 @@ class LongPollRegistry:
                 previous.superseded = True
                 previous.wake()
             self._latest_by_agent[agent] = poll
+            if self._is_ended:
+                poll.superseded = True
+                poll.wake()
         try:
             yield poll
         finally:

@@ -1,9 +1,10 @@
 """Limits on requests of strangers: size and time of the body, path, query and Host header."""
 
 import asyncio
+import ipaddress
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
@@ -19,6 +20,13 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 """The default time that a body may take. Each received byte adds time at BODY_BYTES_PER_SECOND."""
 BODY_BYTES_PER_SECOND = 16 * 1024
+
+ANY_ADDRESS = "[address]"
+"""An allowed host that stands for every IP address. No Host header can have this text.
+
+The check of the host protects from names that a stranger lets point to this server. An IP address
+is no name.
+"""
 
 # Matches the whole header, because text behind an allowed name would make a name of another host.
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
@@ -94,17 +102,29 @@ def check_target(scope: Scope) -> None:
             raise invalid(place, "contains a NUL character")
 
 
-def is_host_allowed(scope: Scope, hosts: Iterable[str]) -> bool:
+def is_host_allowed(scope: Scope, hosts: Collection[str]) -> bool:
     """Return whether the request has a single Host header that names one of `hosts`.
 
     Any port is allowed. Upper case and a dot at the end of the name are accepted. `hosts` are in
-    lower case.
+    lower case, and ANY_ADDRESS among `hosts` allows every IP address.
     """
     host_headers = [value for name, value in scope["headers"] if name == b"host"]
     if len(host_headers) != 1:
         return False
     host = _HOST.fullmatch(host_headers[0].decode("latin-1").lower())
-    return host is not None and host["name"].removesuffix(".") in hosts
+    if host is None:
+        return False
+    name = host["name"].removesuffix(".")
+    return name in hosts or (ANY_ADDRESS in hosts and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    """Return whether a host is an IP address. An IPv6 address has brackets."""
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
+    except ValueError:
+        return False
+    return True
 
 
 def has_ambiguous_length(scope: Scope) -> bool:

@@ -33,7 +33,7 @@ SIGN_IN_CODE = RowType(
     record="control_plane.access.principals:Principal",
     writers=("usecases.browser_sessions",),
     readers=("usecases.browser_sessions",),
-    expiry="5 min after the code was created",
+    expiry="5 min after the code was created; an hour for a server's first start",
 )
 IDEMPOTENCY_KEY = RowType(
     name="idempotency key",

@@ -13,8 +13,8 @@ from control_plane.errors import Code, RequestError
 from control_plane.rows import user_rows
 from control_plane.rows.json_codec import JsonCodec
 from control_plane.services import Services
-from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
-from control_plane.usecases.user_tokens import extend_makers
+from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, StateTable, Write
+from control_plane.usecases.user_tokens import TokenRecord, extend_makers, store_token
 from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
 CODES = user_rows.SIGN_IN_CODE.partition
@@ -60,8 +60,10 @@ class BrowserSession:
         return join_halves(self.cookie, self.key)
 
 
-def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> SignInCode:
-    """Store a new sign-in code for the caller, valid for CODE_MS; return the code.
+def create_sign_in_code(
+    services: Services, caller: Principal, bearer: str, lasts_ms: int = CODE_MS
+) -> SignInCode:
+    """Store a new sign-in code for the caller, valid for `lasts_ms`; return the code.
 
     Only the digest of the code is stored. The code becomes useless earlier if `bearer` is revoked.
 
@@ -69,13 +71,14 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
         services: the services with the state table and the tokens.
         caller: the user who signs in.
         bearer: the caller's token.
+        lasts_ms: the time for which the code is valid.
 
     Raises:
         RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if
             `bearer` is the last of a chain of MAKERS_MAX tokens, each created with the one before.
     """
     code = mint_token()
-    expires_ms = services.now_ms() + CODE_MS
+    expires_ms = services.now_ms() + lasts_ms
     makers = extend_makers(services.table, services.tokens, caller.makers, bearer)
     holder = replace(caller, makers=makers)
     key = Key(CODES, token_digest(code))
@@ -103,6 +106,59 @@ def open_session_by_code(
             that created the code, or a token that led to this token, was revoked. The message is
             always the same.
     """
+    row, holder = _find_code(services, code)
+    try:
+        return _open_session(services, holder, last_ms, Delete(row.key, row.revision))
+    except Conflict:
+        # Another request has used the code in the meantime.
+        raise _refused_code_error() from None
+
+
+def create_token_by_code(
+    services: Services, code: str, description: str
+) -> tuple[str, TokenRecord]:
+    """Store a new token for the user of a sign-in code, and delete the code; return the token.
+
+    The token has the role of the code's user. It ends with the token that created the code, also if
+    that token is revoked. A code can be used once, either here or by `open_session_by_code`.
+
+    Args:
+        services: the services with the state table.
+        code: the code.
+        description: the description of the new token in lists.
+
+    Raises:
+        RequestError: unauthenticated, as `open_session_by_code`; unavailable, if too many tokens
+            are created at the same time.
+    """
+    row, holder = _find_code(services, code)
+    token = mint_token()
+    draft = TokenRecord(
+        id=0,
+        user=holder.user,
+        role=holder.role,
+        description=description,
+        created_ms=services.now_ms(),
+        expires_ms=holder.expires_ms,
+        digest="",
+        made_by=holder.user,
+        makers=holder.makers,
+    )
+    try:
+        record = store_token(
+            services.table, draft, token, lambda _: (Delete(row.key, row.revision),)
+        )
+    except Conflict:
+        raise _refused_code_error() from None
+    return token, record
+
+
+def _find_code(services: Services, code: str) -> tuple[Row, Principal]:
+    """Return the row of a valid sign-in code, and the code's user.
+
+    Every refusal makes the same reads. Raises RequestError unauthenticated, always with the same
+    message, for a code that is unknown, used or expired, or whose makers were revoked.
+    """
     digest = token_digest(code)
     row = services.table.get(Key(CODES, digest))
     holder = None if row is None else _CODEC.decode(row.body)
@@ -112,11 +168,7 @@ def open_session_by_code(
     is_expired = row is None or row.due_ms is None or services.now_ms() >= row.due_ms
     if row is None or holder is None or is_expired or revoked.intersection(makers):
         raise _refused_code_error()
-    try:
-        return _open_session(services, holder, last_ms, Delete(row.key, row.revision))
-    except Conflict:
-        # Another request has used the code in the meantime.
-        raise _refused_code_error() from None
+    return row, holder
 
 
 def open_session_by_token(
@@ -192,5 +244,8 @@ def _open_session(
 
 def _refused_code_error() -> RequestError:
     """Return RequestError unauthenticated, with a constant message, for an unusable code."""
-    text = "the code is not known, was used or has expired; `detcloud open` creates a new one"
+    text = (
+        "the code is not known, was used or has expired; `detcloud open`, or `detcloud server code`"
+        " on the server's machine, creates a new one"
+    )
     return RequestError(Code.UNAUTHENTICATED, text)

@@ -4,7 +4,7 @@ A record contains the digest of a token, never the token itself.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.ownership import OwnedObject
@@ -277,7 +277,43 @@ def create_token(
     makers = extend_makers(table, tokens, draft.makers, bearer)
     is_revocable = makers != draft.makers
     guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
-    draft = replace(draft, makers=makers)
+    sealed: list[MintedToken] = []
+
+    def seal(record: TokenRecord) -> tuple[Write, ...]:
+        minted = MintedToken(record.id, encrypt_token(token.encode(), bearer, record.id).hex())
+        sealed[:] = [minted]
+        return (*guards, *extra_writes(asdict(minted)))
+
+    try:
+        store_token(table, replace(draft, makers=makers), token, seal)
+    except Conflict as conflict:
+        if conflict.key == bearer_key:
+            raise RequestError(Code.UNAUTHENTICATED, _REVOKED_SINCE) from None
+        raise
+    return sealed[0]
+
+
+def store_token(
+    table: StateTable,
+    draft: TokenRecord,
+    token: str,
+    more_writes: Callable[[TokenRecord], Sequence[Write]],
+) -> TokenRecord:
+    """Store a new token, with the record `draft` and a new id; return the complete record.
+
+    A single commit stores the token's digest and its record, and increments the counter of ids.
+
+    Args:
+        table: the state table.
+        draft: the record without id and digest.
+        token: the new token.
+        more_writes: returns further writes of the commit, given the record. Called again after a
+            conflict on the counter.
+
+    Raises:
+        RequestError: unavailable, if too many tokens are created at the same time.
+        Conflict: the condition of a further write does not hold; nothing was written.
+    """
     for _ in range(_TRIES_MAX):
         row = table.get(_COUNTER)
         number = int(row.body) if row else 1
@@ -285,24 +321,20 @@ def create_token(
         next_number = b"%d" % (number + 1)
         record = replace(draft, id=number, digest=token_digest(token))
         principal = _principal(record)
-        minted = MintedToken(number, encrypt_token(token.encode(), bearer, number).hex())
         try:
             table.commit(
                 (
                     Put(_COUNTER, revision + 1, next_number, revision or Expect.ABSENT),
                     Put(_record_key(number), 1, encode_record(record), Expect.ABSENT),
                     token_put(record.digest, principal),
-                    *guards,
-                    *extra_writes(asdict(minted)),
+                    *more_writes(record),
                 )
             )
         except Conflict as conflict:
-            if conflict.key == bearer_key:
-                raise RequestError(Code.UNAUTHENTICATED, _REVOKED_SINCE) from None
             if conflict.key.partition not in (COUNTERS, RECORDS):
                 raise
         else:
-            return minted
+            return record
     raise RequestError(
         Code.UNAVAILABLE, "too many tokens are being created at the same time; try again"
     )

@@ -20,14 +20,12 @@ CUSTOM = CONFIG.replace(
     "{name: custom, metric: loss, unit: batches, population: 9}",
 )
 DEVICE = {"id": 0, "type": "cpu", "uuid": "cpu-0", "name": "CPU"}
-RECORDED = "0000000a-0000-4000-8000-000000000001"
-BEGUN = "0000000b-0000-4000-8000-000000000002"
+RECORDED, BEGUN = "0000000a-0000-4000-8000-000000000001", "0000000b-0000-4000-8000-000000000002"
 AGENT_USER = {"kind": "user", "name": "a", "uid": 1, "gid": 1, "user": "a", "group": "a"}
 SHA256, MD5 = "0" * 64, "0" * 32
 MARK = "@place of the value@"
 
 Place = tuple[str | int, ...]
-
 
 HOOK: dict[str, Any] = {
     "name": "h",
@@ -311,6 +309,9 @@ DOORS: Mapping[str, Door] = {
     ),
     "POST /agents/{}/tunnels/{}/tickets": Door(
         Role.AGENT, {"certificate": "Y2VydA=="}, "/agents/idle/tunnels/unknown-tunnel/tickets"
+    ),
+    "POST /sign-in-codes/token": Door(
+        Role.USER, {"code": "dcc_x", "description": ""}, "/sign-in-codes/token"
     ),
     "POST /sessions": Door(Role.USER, {"code": "dcc_x", "token": None}, "/sessions"),
 }

@@ -29,6 +29,7 @@ OPEN = {
     ("post", f"{V1}/instances/{{instance_id}}/agent-code"),
     # Routes with a sign-in code or a token in the body.
     ("post", f"{V1}/sessions"),
+    ("post", f"{V1}/sign-in-codes/token"),
 }
 SIGNED = re.compile(rf"{V1}/objects/")
 JOINS = {("post", f"{V1}/agents")}

@@ -197,6 +197,7 @@ WITHOUT_TOKEN = {
     "/api/v1/instances/{instance_id}/identity": 422,
     # A code or a token in the body opens a session.
     "/api/v1/sessions": 422,
+    "/api/v1/sign-in-codes/token": 422,
 }
 
 

@@ -128,20 +128,10 @@ def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.
     """Return an enrolment; `bytes_max` sets the approximate size of the slots."""
     long = "u" * (bytes_max // slots // 2 - 20)
     listed = tuple((number, "cuda", long, long) for number in range(slots))
-    installation = f"{'f' * 32}/{'f' * 32}"
-    host = "a" * 253
+    installation, host = f"{'f' * 32}/{'f' * 32}", "a" * 253
     memory_mib = (2**31,) * slots
     return to_agent.AgentEnrolled(
-        name,
-        pool,
-        listed,
-        text(200),
-        "",
-        host,
-        "docker",
-        installation,
-        memory_mib,
-        code="f" * 64,
+        name, pool, listed, text(200), "", host, "docker", installation, memory_mib, code="f" * 64
     )
 
 
@@ -432,8 +422,7 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     to_pool.SchedulingContinued: Largest(CROWDED_POOL, to_pool.SchedulingContinued),
 }
 
-_AGENT = f"agent#{AGENTS[0]}"
-_CROWDED = f"agent#{CROWDED_AGENT}"
+_AGENT, _CROWDED = f"agent#{AGENTS[0]}", f"agent#{CROWDED_AGENT}"
 AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentEnrolled: Largest(
         _CROWDED,

@@ -98,10 +98,7 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
     if state is not before:
         view = pool_view(state, settings, context, context.now_ms)
     reservation = view.reservation
-    if reservation is not None and reservation != state.reservation:
-        context.add_reason(_reservation_text(reservation))
-    reserved_slots = reservation.slots if reservation else state.reserved_slots
-    state = evolve(state, reservation=reservation, reserved_slots=reserved_slots)
+    state = _record_reservation(state, reservation, context)
     plan = SchedulePlan((), (), closed)
     if not closed:
         plan = schedule_jobs(
@@ -260,6 +257,16 @@ def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
             replace(allocation, until_ms=min(allocation.until_ms, until_ms)) for allocation in kept
         )
     return state if kept == state.protected else evolve(state, protected=kept)
+
+
+def _record_reservation(
+    state: PoolState, reservation: Reservation | None, context: StepContext
+) -> PoolState:
+    """Return the head with the reservation. A new reservation becomes a reason of the journal."""
+    if reservation is not None and reservation != state.reservation:
+        context.add_reason(_reservation_text(reservation))
+    reserved_slots = reservation.slots if reservation else state.reserved_slots
+    return evolve(state, reservation=reservation, reserved_slots=reserved_slots)
 
 
 def _reservation_text(reservation: Reservation) -> str:

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
+from control_plane.api.prefix import request_prefix
 from control_plane.api.route_guards import GuardedRoute, allow_anyone
 from control_plane.errors import Code, RequestError
 from control_plane.page.page_files import ENTRY, PageFiles
@@ -26,8 +27,8 @@ _files = PageFiles()
 @router.get("/")
 @router.get("/ui")
 @allow_anyone
-async def redirect_to_page() -> RedirectResponse:
-    return RedirectResponse("/ui/", 307)
+async def redirect_to_page(request: Request) -> RedirectResponse:
+    return RedirectResponse(f"{request_prefix(request)}/ui/", 307)
 
 
 @router.get("/ui/files.json")

@@ -20,6 +20,7 @@ from control_plane.usecases.browser_sessions import (
     CROSS_ORIGIN_SESSION_MS,
     SESSION_MS,
     create_sign_in_code,
+    create_token_by_code,
     end_session,
     is_session_token,
     open_session_by_code,
@@ -80,6 +81,50 @@ def create_code(caller: Caller, services: ServicesParameter, request: Request) -
     made = create_sign_in_code(services, caller, request_token(request, services.cluster_id))
     path = f"/ui/#/sign-in/{made.code}"
     return NewCode(code=made.code, path=path, expires_ms=made.expires_ms)
+
+
+class CodeBody(RequestBody):
+    """The body of `POST /sign-in-codes/token`. `description` describes the new token in lists."""
+
+    code: Secret
+    description: Annotated[str, Field(max_length=200)] = ""
+
+
+class CodeToken(Answer):
+    """A new token of `user`, with the secret, which no later answer contains.
+
+    `expires_ms` is in epoch ms, or null for a token that does not expire.
+    """
+
+    id: int
+    token: str
+    user: str
+    role: Role
+    expires_ms: int | None
+
+
+@router.post("/sign-in-codes/token", status_code=201)
+@allow_anyone
+def exchange_code(body: CodeBody, services: ServicesParameter, request: Request) -> CodeToken:
+    """Create a token for the user of a sign-in code. The code is used up.
+
+    The command line signs in with this route. The token has the user's role, and ends with the
+    token that created the code. Errors: `unauthenticated` if the code is unknown, used or expired.
+    `forbidden` for a page of another origin. `rate_limited` after too many refused sign-ins.
+    `unavailable` if too many tokens are created at the same time.
+    """
+    if is_cross_origin(request):
+        raise RequestError(Code.FORBIDDEN, "a page elsewhere opens a session with the code")
+    limits: SignInLimits = request.app.state.sign_in_limits
+    with limits.count_attempt(request.client.host if request.client else ""):
+        token, record = create_token_by_code(services, body.code, body.description)
+    return CodeToken(
+        id=record.id,
+        token=token,
+        user=record.user,
+        role=record.role,
+        expires_ms=record.expires_ms,
+    )
 
 
 @router.post("/sessions", status_code=201)

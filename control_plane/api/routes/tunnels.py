@@ -11,6 +11,7 @@ from control_plane.access.principals import USER_ROLES, Role
 from control_plane.access.tokens import token_digest
 from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import IdempotencyParameter, ServicesParameter
+from control_plane.api.prefix import request_prefix
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
@@ -111,7 +112,7 @@ def _caller_digest(request: Request, services: ServicesParameter) -> str:
 
 def _called_address(request: Request) -> str:
     """Return the address of the API as the caller reached the API, for example through `ssh -L`."""
-    return str(request.base_url).rstrip("/")
+    return str(request.base_url).rstrip("/") + request_prefix(request)
 
 
 CalledAddress = Annotated[str, Depends(_called_address)]

@@ -46,6 +46,7 @@ from detcloud.shared.errors import InvalidValue
 from detcloud.shared.files import read_json_object
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
+from detcloud.shared.pins import pin_server
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.server_list import split_addresses
 from detcloud.shared.version import __version__
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     slots = discover_slots(options.slots, options.cpu_slots, options.slot_type)
     with _lock_work_directory(work):
         slots = _keep_numbers(slots, work)
-        authorities = _prepare_clients(options.url, work)
+        authorities = _prepare_clients(options.url, options.pin, work)
         credential = _open_credential(options, work)
         token = _join_token(options, work, credential)
         schedule = SyncSchedule()
@@ -332,15 +333,18 @@ def _engine_runtime(
     return DockerRuntime(engine, rules, write_log_line)
 
 
-def _prepare_clients(url: str, work: Path) -> Path | None:
+def _prepare_clients(url: str, pin: str, work: Path) -> Path | None:
     """Complete the agent's variables for proxies and authorities, which trials inherit.
 
-    Return the file of authorities in the work directory. Return None if the agent's environment
-    names no authority. Raise ConfigurationError if a variable names an unusable file, or an
-    unusable proxy for the cluster at `url`.
+    Let all connections to the cluster at `url` accept only the certificate of `pin`, unless `pin`
+    is "". Return the file of authorities in the work directory. Return None if the agent's
+    environment names no authority. Raise ConfigurationError if a variable names an unusable file,
+    or an unusable proxy for the cluster, and for an unusable pin.
     """
     try:
         for address in split_addresses(url):
+            if pin:
+                pin_server(address, pin)
             find_proxy(address)
         return complete_environment(os.environ, work)
     except InvalidValue as error:

@@ -11,6 +11,7 @@ from detcloud.agent.clouds import CLOUDS
 from detcloud.agent.people.hours import Hours, HoursInvalid, parse_hours
 from detcloud.agent.runtime import LOG_BYTES_MAX
 from detcloud.agent.slots import AUTO, SLOT_TYPES
+from detcloud.shared.pins import PIN_VARIABLE
 
 STOP_SECONDS = 20.0
 # A week. A longer delay is more likely an error than a wish.
@@ -88,6 +89,7 @@ def parse_options() -> argparse.Namespace:
     )
     _add_occupancy_options(parser)
     _add_installation_options(parser)
+    _add_pin_option(parser)
     _add_process_options(parser)
     _add_container_options(parser)
     options = parser.parse_args()
@@ -160,6 +162,15 @@ def _add_installation_options(parser: argparse.ArgumentParser) -> None:
         "--no-updates",
         action="store_true",
         help="update only when an admin requests it, not by itself while idle",
+    )
+
+
+def _add_pin_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pin",
+        default=os.environ.get(PIN_VARIABLE, ""),
+        help="accept only the cluster's certificate with this digest, sha256:DIGEST; also "
+        f"{PIN_VARIABLE}",
     )
 
 

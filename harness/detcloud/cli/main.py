@@ -7,7 +7,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from detcloud.cli.framework.command_index import Command, commands_by_verb, flat_commands
+from detcloud.cli.framework.command import Command
+from detcloud.cli.framework.command_index import commands_by_verb, flat_commands
 from detcloud.cli.framework.exit_codes import INTERRUPTED, OK, USAGE
 from detcloud.cli.framework.nouns import NOUN_ALIASES, NOUNS
 from detcloud.cli.framework.overview import render_noun_overview, render_overview

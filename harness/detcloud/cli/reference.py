@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from detcloud.cli.framework.command import Command
 from detcloud.cli.framework.command_examples import example_of
-from detcloud.cli.framework.command_index import COMMANDS, Command
+from detcloud.cli.framework.command_index import COMMANDS
 from detcloud.cli.framework.exit_codes import EXIT_CODES
 from detcloud.cli.framework.grammar import CommandForm, command_forms
 from detcloud.cli.framework.nouns import NOUNS, noun_spellings

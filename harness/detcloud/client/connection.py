@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Self, TypeVar
 
-from detcloud.client.endpoint import configured_url, find_endpoint
+from detcloud.client.endpoint import configured_url, find_endpoint, pin_known_server
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport, query_text
+from detcloud.shared.pins import pin_server
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
@@ -29,7 +30,9 @@ class Connection:
     if the cluster refuses, and Unreachable without an answer.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, pin: str | None = None
+    ) -> None:
         """Look up the address or the token, if missing. Connect at the first request.
 
         Args:
@@ -37,11 +40,14 @@ class Connection:
             token: the token. Without a token, both are looked up: DETCLOUD_URL and DETCLOUD_TOKEN,
                 the stored credentials, or the local cluster. With a token alone, only the address
                 is looked up.
+            pin: the SHA-256 digest of the server's certificate, `sha256:` and 64 hexadecimal
+                digits. Connections then accept only this certificate. None: DETCLOUD_PIN or the
+                pin that `detcloud login` stored, or any certificate of a known authority.
 
         Raises:
             NoCluster: no cluster is configured, and the local cluster does not run.
-            DetcloudError: the address or the token is invalid, or no token for the address is
-                known.
+            DetcloudError: the address, the token or the pin is invalid, or no token for the address
+                is known.
         """
         if token is None or not (token or url):
             endpoint = find_endpoint(url)
@@ -56,6 +62,10 @@ class Connection:
         self.url = url.rstrip("/")
         self.traceparent = ""
         try:
+            if pin is None:
+                pin_known_server(self.url)
+            else:
+                pin_server(self.url, pin)
             self.http = Transport(self.url, token)
         except ValueError as error:
             raise DetcloudError(str(error)) from None

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcloud.client.home import HOME_VARIABLE, Home
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.connections import origin
+from detcloud.shared.errors import DetcloudError, InvalidValue
+from detcloud.shared.pins import PIN_VARIABLE, find_pin, parse_pin, pin_server
 
 URL_VARIABLE = "DETCLOUD_URL"
 TOKEN_VARIABLE = "DETCLOUD_TOKEN"
@@ -22,6 +24,8 @@ class Endpoint:
     token: str
     home: Home | None = None
     """The data folder if this is the embedded cluster, otherwise None."""
+    pin: str | None = None
+    """The pin of the server's certificate, or None for a certificate of a known authority."""
 
 
 def find_endpoint(url: str | None = None) -> Endpoint | None:
@@ -76,16 +80,44 @@ def is_configured(url: str | None = None) -> bool:
     return not os.environ.get(HOME_VARIABLE) and _stored_endpoint() is not None
 
 
-def store_credentials(url: str, token: str) -> Path:
+def pin_known_server(url: str) -> None:
+    """Let connections to the server at `url` accept only a pinned certificate, if a pin is known.
+
+    A pin that the process has already stays. Otherwise the pin of DETCLOUD_PIN is used, then the
+    stored pin if `url` has the stored scheme, host and port. Do nothing without a pin, and for
+    http.
+
+    Raises:
+        DetcloudError: DETCLOUD_PIN is no pin, or the credentials file cannot be read.
+    """
+    if not url.startswith("https://") or find_pin(url) is not None:
+        return
+    if pin := os.environ.get(PIN_VARIABLE, "").strip():
+        try:
+            pin_server(url, pin)
+        except InvalidValue as error:
+            raise DetcloudError(f"{PIN_VARIABLE}: {error}") from None
+        return
+    stored = _stored_endpoint()
+    if stored is not None and stored.pin is not None and origin(stored.url) == origin(url):
+        pin_server(url, stored.pin)
+
+
+def store_credentials(url: str, token: str, pin: str | None = None) -> Path:
     """Write an address and a token to the credentials file, and return the path of the file.
 
     An existing file is replaced. Later commands use this cluster by default.
+
+    Args:
+        url: the address.
+        token: the token for the address.
+        pin: the pin of the server's certificate; None for a certificate of a known authority.
 
     Raises:
         DetcloudError: the file cannot be written.
     """
     path = _credentials_path()
-    text = json.dumps({"url": url, "token": token})
+    text = json.dumps({"url": url, "token": token, **({"pin": pin} if pin else {})})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}-{os.getpid()}")
@@ -133,7 +165,7 @@ def _token_for(url: str, home: Home) -> str:
         if known is not None and known.url.rstrip("/") == url.rstrip("/"):
             return known.token
     raise DetcloudError(
-        f"no token for {url} is known; store one with `detcloud --url {url} token login`, or set "
+        f"no token for {url} is known; store one with `detcloud login {url}`, or set "
         f"{TOKEN_VARIABLE}"
     )
 
@@ -142,10 +174,13 @@ def _stored_endpoint() -> Endpoint | None:
     path = _credentials_path()
     try:
         fields = json.loads(path.read_text("utf-8"))
-        return Endpoint(str(fields["url"]), str(fields["token"]))
+        pin = fields.get("pin")
+        return Endpoint(
+            str(fields["url"]), str(fields["token"]), pin=None if pin is None else parse_pin(pin)
+        )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise DetcloudError(
             f'{path} could not be read; it must hold {{"url": ..., "token": ...}}'
         ) from None

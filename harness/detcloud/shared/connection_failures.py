@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from detcloud.shared.bucket_errors import NO_ANSWER
 from detcloud.shared.certificates import CA_VARIABLE, ORIGINAL_CA_VARIABLE, authority_file
+from detcloud.shared.pins import WrongCertificate
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.proxy_addresses import EXPECTED, Proxy
 
@@ -19,8 +20,8 @@ LOGIN_REFUSED = 407
 """The HTTP status of a proxy that does not accept the login."""
 CAUSES_MAX = 10
 _TUNNEL_FAILED = "Tunnel connection failed: "
-# OpenSSL's codes for certificates of unknown authorities: self-signed, or without a known issuer.
-_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+"""OpenSSL's codes for self-signed certificates, and for certificates without a known issuer."""
 
 
 class Failure(NamedTuple):
@@ -36,14 +37,17 @@ def describe_failure(url: str, error: Exception) -> Failure:
     """Return the failure of a request to `url`, an error of `http.client` or of a socket.
 
     The failure is final if the proxy refuses the login or the target, or if the certificate of the
-    server is not accepted. Raise ValueError if the environment names an invalid proxy.
+    server is not accepted or not the pinned certificate. Raise ValueError if the environment names
+    an invalid proxy.
     """
     proxy = find_proxy(url)
     way = _way(url, proxy)
+    if isinstance(error, WrongCertificate):
+        return Failure(f"{way}: {error}; {_pin_remedy(url, error)}", True)
     code = getattr(error, "verify_code", None)
     if code is not None:
         reason = f"its certificate is not accepted: {getattr(error, 'verify_message', error)}"
-        remedy = f"; {_authority_remedy()}" if code in _UNKNOWN_AUTHORITY else ""
+        remedy = f"; {_authority_remedy()}{_login_hint(url)}" if code in UNKNOWN_AUTHORITY else ""
         return Failure(f"{way}: {reason}{remedy}", True)
     reason = str(error) or type(error).__name__
     if proxy is None or not reason.startswith(_TUNNEL_FAILED):
@@ -108,6 +112,25 @@ def _login_remedy(url: str, proxy: Proxy | None) -> str:
     has_login = proxy is not None and bool(proxy.headers)
     fault = "refuses the user or password" if has_login else "requires a user and password"
     return f"the proxy {fault} (407); set {urlsplit(url).scheme.upper()}_PROXY to {EXPECTED}"
+
+
+def _pin_remedy(url: str, error: WrongCertificate) -> str:
+    """Return the remedy for a server with another certificate than the pinned certificate."""
+    place = "://".join(urlsplit(url)[:2])
+    return (
+        "if the server's administrator replaced the certificate, compare the digest with "
+        f"`detcloud server status` there, and run `detcloud login {place} --pin {error.found}`, or "
+        "start the agent with this --pin; otherwise another machine may pose as the server"
+    )
+
+
+def _login_hint(url: str) -> str:
+    """Return the remedy for a server whose certificate is self-signed, after another remedy."""
+    place = "://".join(urlsplit(url)[:2])
+    return (
+        f"; if this is a `detcloud server`, `detcloud login {place} --pin sha256:...` trusts the "
+        "certificate with the digest that the server printed"
+    )
 
 
 def _authority_remedy() -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from detcloud.shared.certificates import tls_context
+from detcloud.shared.pins import find_pin
 from detcloud.shared.proxies import find_proxy
 
 if TYPE_CHECKING:
@@ -106,12 +107,15 @@ class Connections:
             self.close()
 
 
-def open_connection(url: str, timeout_seconds: float, **options: Any) -> HTTPConnection:
+def open_connection(
+    url: str, timeout_seconds: float, *, pin: str | None = None, **options: Any
+) -> HTTPConnection:
     """Return an HTTP connection for requests to `url`, through a proxy if the environment names it.
 
     The connection is opened by the first request. An https connection uses a tunnel through the
-    proxy, and also trusts the authorities of `certificates.py`. For http, the caller must send the
-    target and headers of `request_target`. `options` are more arguments of `http.client`. Raise
+    proxy, and also trusts the authorities of `certificates.py`. If `pin` or `pins.py` has a pin of
+    the server, the connection accepts only the pinned certificate. For http, the caller must send
+    the target and headers of `request_target`. `options` are more arguments of `http.client`. Raise
     ValueError for an invalid address, or if the environment names an invalid proxy or file of
     authorities.
     """
@@ -122,9 +126,16 @@ def open_connection(url: str, timeout_seconds: float, **options: Any) -> HTTPCon
     place = (host, port) if proxy is None else (proxy.host, proxy.port)
     connection: HTTPConnection
     if scheme == "https":
-        connection = HTTPSConnection(
-            *place, timeout=timeout_seconds, context=tls_context(), **options
-        )
+        pin = pin or find_pin(url)
+        if pin is None:
+            connection = HTTPSConnection(
+                *place, timeout=timeout_seconds, context=tls_context(), **options
+            )
+        else:
+            # Imported here for the same reason as `http.client`, which the module subclasses.
+            from detcloud.shared.pinned_connections import PinnedConnection
+
+            connection = PinnedConnection(*place, pin=pin, timeout=timeout_seconds, **options)
         if proxy is not None:
             connection.set_tunnel(host, port, dict(proxy.headers))
         return connection

@@ -27,6 +27,7 @@ from detcloud.shared.connections import (
     request_target,
 )
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.pins import find_pin, pin_server
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.server_list import MOVING_STATUSES, ServerList, use_connection
 
@@ -130,8 +131,8 @@ class Transport:
     `download` and `upload` repeat transient failures with random pauses, within the limits below.
     The token is only sent to the origin of `base_url`, and several threads may share the object.
     The attribute `on_silence`, if set, is called with the server's address if a request has no
-    answer for `silence_seconds`. A copy or pickle has the token, but new connections and no
-    `on_silence`.
+    answer for `silence_seconds`. A copy or pickle has the token and the server's pin, but new
+    connections and no `on_silence`.
 
     Args:
         token: the token for the server, or None.
@@ -270,7 +271,15 @@ class Transport:
         self._attempt(upload_once, retry)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "on_silence": None}
+        pins = {url: find_pin(url) for url in self._servers.urls}
+        return {**self.__dict__, "on_silence": None, "_pins": pins}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        pins = state.pop("_pins")
+        self.__dict__.update(state)
+        for url, pin in pins.items():
+            if pin is not None:
+                pin_server(url, pin)
 
     def interrupt(self) -> None:
         """Cut off all requests of other threads in flight to the transport's own origin.

@@ -21,6 +21,7 @@ OPEN = {
     ("GET", "/api/v1/health"),
     # The body holds a sign-in code or a token.
     ("POST", "/api/v1/sessions"),
+    ("POST", "/api/v1/sign-in-codes/token"),
     # Public code of the installer and the page.
     ("GET", "/api/v1/agent-installer"),
     ("GET", "/"),

@@ -207,12 +207,13 @@ ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
 }
 
 ADMINS_ONLY: dict[Route, Call] = {
+    ("DELETE", "/agents/{agent_id}"): Call("/agents/node"),
     ("POST", "/experiments/{experiment_id}/retention/cleanup"): Call(
         "/experiments/2/retention/cleanup"
     ),
     **{
         ("POST", f"/agents/{{agent_id}}/{name}"): Call(f"/agents/node/{name}")
-        for name in ("enable", "disable")
+        for name in ("enable", "disable", "upgrade")
     },
     **{
         ("POST", f"/agents/{{agent_id}}/slots/{{slot_id}}/{name}"): Call(

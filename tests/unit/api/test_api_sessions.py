@@ -277,3 +277,66 @@ def test_refused_codes_cause_the_same_reads(tmp_path: Path) -> None:
         assert open_session(cluster, {"code": code}).status == 401
         counts_by_code.append(dict(table.calls))
     assert counts_by_code == [{"get": 1, "get_many": 1}] * 4
+
+
+def exchange_code(cluster: Cluster, code: str, *headers: tuple[str, str]) -> Answer:
+    content = {"code": code, "description": "laptop"}
+    path = "/api/v1/sign-in-codes/token"
+    return call(cluster.app, "POST", path, headers=list(headers), content=content)
+
+
+def test_code_gives_a_token_of_the_creator(cluster: Cluster) -> None:
+    made = exchange_code(cluster, new_code(cluster))
+    assert made.status == 201
+    assert (made.json["user"], made.json["role"]) == ("user-1", "user")
+    # The token of the creator belongs to the cluster itself and does not expire.
+    assert made.json["expires_ms"] is None
+    answer = call(cluster.app, "GET", "/api/v1/whoami", token=made.json["token"])
+    assert answer.json == {"user": "user-1", "role": "user"}
+    (listed,) = call(cluster.app, "GET", "/api/v1/tokens", token=USER).json["items"]
+    assert (listed["id"], listed["description"]) == (made.json["id"], "laptop")
+    assert "token" not in listed
+
+
+def test_code_gives_a_token_or_a_session_once(cluster: Cluster) -> None:
+    code = new_code(cluster)
+    assert exchange_code(cluster, code).status == 201
+    assert exchange_code(cluster, code).code == "unauthenticated"
+    assert open_session(cluster, {"code": code}).code == "unauthenticated"
+    other = new_code(cluster)
+    assert open_session(cluster, {"code": other}).status == 201
+    assert exchange_code(cluster, other).code == "unauthenticated"
+
+
+def test_expired_code_gives_no_token(cluster: Cluster) -> None:
+    code = new_code(cluster)
+    cluster.clock.ms += CODE_MS
+    assert exchange_code(cluster, code).code == "unauthenticated"
+
+
+def test_token_of_a_code_ends_with_the_token_of_the_creator(cluster: Cluster) -> None:
+    maker = cluster.post("/tokens", {"expires_days": 1}).json
+    made = exchange_code(cluster, new_code(cluster, maker["token"])).json
+    assert made["expires_ms"] == maker["expires_ms"]
+    call(cluster.app, "DELETE", f"/api/v1/tokens/{maker['id']}", token=USER)
+    assert call(cluster.app, "GET", "/api/v1/whoami", token=made["token"]).status == 401
+
+
+def test_page_of_another_site_gets_no_token(cluster: Cluster) -> None:
+    answer = exchange_code(cluster, new_code(cluster), ("sec-fetch-site", "cross-site"))
+    assert answer.code == "forbidden"
+
+
+def test_wrong_codes_count_as_refused_sign_ins(cluster: Cluster) -> None:
+    for _ in range(ADDRESS_REFUSALS_MAX):
+        assert exchange_code(cluster, "dct_wrong").status == 401
+    assert exchange_code(cluster, new_code(cluster)).status == 429
+
+
+def test_cookie_needs_no_tls_where_the_operator_allows_plain_http(cluster: Cluster) -> None:
+    cluster.app.state.allows_plain_cookies = True
+    opened = open_session(cluster, {"token": USER})
+    attributes = cookie_attributes(opened)
+    assert "secure" not in attributes
+    assert not attributes["name"].startswith("__Host-")
+    assert whoami(cluster, halves(opened)).status == 200

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from control_plane.access.agent_credentials import CredentialRequest, credential
 from control_plane.access.agent_users import AgentUserKind, AgentUserRecord
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TableTokens, token_digest, token_put
-from control_plane.actors import addresses, cost
+from control_plane.actors import addresses
 from control_plane.actors.event_routes import EventType, Route
 from control_plane.actors.events import Event, event_row
 from control_plane.actors.messages.experiment import SettingsChanged
@@ -24,7 +24,6 @@ from control_plane.alarms.records import AlarmRow, CostHistory
 from control_plane.alarms.rows import COST_HISTORY, alarm_key, encode_alarm, encode_history
 from control_plane.alarms.watch import AlarmWatch
 from control_plane.config.alarms import Alarms
-from control_plane.fleet.bills import bills_partition, decode_bill, encode_bill
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import instance_key
 from control_plane.queries.cluster_configuration import POOL_CONFIGS, SHARED_CONFIG, cluster_config
@@ -489,16 +488,3 @@ def test_configuration_of_newer_versions_is_read(cluster: Cluster) -> None:
         table.commit((Put(key, 1, body, Expect.ANYTHING),))
         add_field(cluster, key)
     assert cluster_config(cluster.services).resource_pools[0].pool_name == POOL
-
-
-def test_usage_of_newer_versions_is_read() -> None:
-    usage = cost.Usage(1, 2, 3, 4, 5, 6)
-    values = [*asdict(usage).values(), "newer"]
-    assert cost.decode_usage(json.dumps(values).encode()) == usage
-
-
-def test_bill_of_newer_versions_is_read() -> None:
-    body = json.dumps({"2026-11-01": 5, "currency": "USD"}).encode()
-    assert list(decode_bill(body).values()) == [5]
-    assert json.loads(encode_bill(decode_bill(body), body))["currency"] == "USD"
-    assert bills_partition(POOL) == "bills#default"

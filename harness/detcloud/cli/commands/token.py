@@ -1,22 +1,16 @@
-"""`detcloud token`: creates, lists and revokes access tokens, and stores a token for later
-commands.
-"""
+"""`detcloud token`: creates, lists and revokes access tokens."""
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace
-from getpass import getpass
 
 from detcloud.cli.framework.argument_types import parse_count, parse_id, parse_minutes
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
 from detcloud.client import Client, Token
-from detcloud.client.endpoint import TOKEN_VARIABLE, configured_url, store_credentials
 from detcloud.shared.errors import DetcloudError
 
 COLUMNS = (
@@ -171,47 +165,6 @@ def revoke_token(arguments: Namespace) -> int:
     return 0
 
 
-def add_login_arguments(parser: ArgumentParser) -> None:
-    """Add the argument TOKEN of `log_in`, None by default. `--provider` of Determined ends with a
-    usage error.
-    """
-    parser.add_argument(
-        "token",
-        nargs="?",
-        metavar="TOKEN",
-        help=f"the token, or - to read it from stdin (default: {TOKEN_VARIABLE}, or prompt)",
-    )
-    add_replaced_option(parser, "-p", "--provider", "--headless", instead="only a token is needed")
-
-
-def log_in(arguments: Namespace) -> int:
-    """Store a token and the cluster's address in ~/.detcloud/credentials.json, if the cluster
-    accepts the token. Return 0.
-
-    The token is the argument, a line of stdin for `-`, or DETCLOUD_TOKEN; otherwise a terminal
-    prompts for the token. The address is that of `--url` or of the configured cluster. A stored
-    token is replaced, and later commands use this cluster. The user, the role and the file are
-    printed. The client is stored in `arguments.client`, and `main` closes the client.
-
-    Raises:
-        DetcloudError: no cluster or no token was given, the cluster does not answer, or the file
-            cannot be written. Nothing is stored.
-        ApiError: the cluster refused the token. Nothing is stored.
-    """
-    url = configured_url(arguments.url)
-    if url is None:
-        raise DetcloudError(
-            "no cluster is named: use --url, such as --url https://detcloud.example"
-        )
-    token = _read_token(arguments.token)
-    arguments.client = Client(url, token)
-    identity = arguments.client.whoami()
-    path = store_credentials(url, token)
-    user = cell_text(identity["user"])
-    print(f"{user} ({identity['role']}) at {url}, stored in {path}")
-    return 0
-
-
 def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
     """Return the tokens with the given ids, in the order of the ids. All visible tokens are fetched
     from the cluster.
@@ -226,36 +179,9 @@ def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
     return [tokens[number] for number in ids]
 
 
-def _read_token(word: str | None) -> str:
-    """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN, without blanks
-    at the ends.
-
-    Without an argument and the variable, prompt for the token on a terminal, without echo. The wait
-    for input has no limit.
-
-    Args:
-        word: the argument of the command line; None if missing.
-
-    Raises:
-        DetcloudError: no token was given, for example an empty DETCLOUD_TOKEN, or the token has
-            blanks or invisible characters.
-    """
-    if word == "-":
-        word = sys.stdin.readline()
-    elif word is None:
-        word = os.environ.get(TOKEN_VARIABLE)
-    if word is None and sys.stdin.isatty():
-        word = getpass("token: ")
-    token = (word or "").strip()
-    if not token or not token.isprintable() or " " in token:
-        raise DetcloudError("no token was given; pass it, or - to read it from stdin")
-    return token
-
-
 HANDLERS: Handlers = {
     "token list": Handler(add_list_arguments, list_tokens),
     "token describe": Handler(add_describe_arguments, describe_tokens),
     "token create": Handler(add_create_arguments, create_token),
     "token revoke": Handler(add_revoke_arguments, revoke_token),
-    "token login": Handler(add_login_arguments, log_in),
 }

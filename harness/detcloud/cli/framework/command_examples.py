@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from detcloud.cli.framework.command_index import Command
+from detcloud.cli.framework.command import Command
 from detcloud.cli.framework.deployable_clouds import CLOUDS
 
 _UUID = "2f3a9c1e-6b7d-4e52-9a41-0c8d5e7f1b36"
@@ -185,7 +185,7 @@ _CLUSTER = {
     "token describe": "3",
     "token create": "ada --role user --expires-days 90",
     "token revoke": "3",
-    "token login": "",
+    "token login": "https://lab.example:8470",
     "user whoami": "",
     "user list-agent-users": "",
     "user link-with-agent-user": "ada --agent-uid 1001 --agent-user ada --agent-gid 1001 "
@@ -201,6 +201,11 @@ _CLUSTER = {
     "cluster backup": "cluster.tar.gz",
     "cluster restore": "cluster.tar.gz",
     "page export": "page --api https://cluster.example.com",
+    "server run": "--listen 0.0.0.0:8470 --data /var/lib/detcloud",
+    "server install": "--url https://lab.example:8470 --print",
+    "server uninstall": "",
+    "server status": "--data /var/lib/detcloud",
+    "server code": "--data /var/lib/detcloud",
     "master info": "",
     "master logs": "--follow",
     "debug dump": "experiment#7",

@@ -6,34 +6,8 @@ module registers the functions of its commands in `HANDLERS`, by `Command.name`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from detcloud.cli.framework.command import Command
 from detcloud.cli.framework.deployable_clouds import CLOUDS
-
-
-class Command(NamedTuple):
-    """A command, `detcloud NOUN VERB`, with all other spellings."""
-
-    noun: str
-    """The noun, or "" for a command that has flat forms only."""
-    verb: str
-    """One word, or two words as in `label add`."""
-    summary: str
-    """The effect in lower case, without a full stop, such as `list trials`."""
-    module: str
-    """The module of `detcloud.cli.commands` whose `HANDLERS` has the command."""
-    flat: tuple[str, ...] = ()
-    """Spellings without the noun. The first is shown by `detcloud --help`."""
-    verb_aliases: tuple[str, ...] = ()
-    """Other spellings of the verb after the noun."""
-    is_local: bool = False
-    """Whether the command uses only this machine, and therefore has no `--url`."""
-
-    @property
-    def name(self) -> str:
-        """The noun and the verb, or the verb alone for a command without a noun."""
-        return f"{self.noun} {self.verb}".strip()
-
 
 _EXPERIMENT = (
     Command("experiment", "create", "submit an experiment", "create", ("create",)),
@@ -357,7 +331,7 @@ _CLUSTER = (
     Command("token", "describe", "show tokens", "token"),
     Command("token", "create", "create a token", "token"),
     Command("token", "revoke", "revoke a token", "token"),
-    Command("token", "login", "store a token for later commands", "token"),
+    Command("token", "login", "sign in to a cluster and store the token", "login", ("login",)),
     Command("user", "whoami", "show your user and role", "user"),
     Command("user", "list-agent-users", "list the users that trials run as", "agent_user"),
     Command("user", "link-with-agent-user", "run a user's trials as a user", "agent_user"),
@@ -381,6 +355,13 @@ _CLUSTER = (
     Command(
         "cluster", "restore", "restore the local cluster", "backup", ("restore",), is_local=True
     ),
+    Command("server", "run", "run a server in the foreground", "server", is_local=True),
+    Command(
+        "server", "install", "write a systemd service of a server", "server_install", is_local=True
+    ),
+    Command("server", "uninstall", "remove the service", "server_install", is_local=True),
+    Command("server", "status", "show a server's address and health", "server", is_local=True),
+    Command("server", "code", "print a code to sign in", "server", is_local=True),
     Command("master", "info", "show the cluster's server", "master"),
     Command("master", "logs", "print the local cluster's log", "master", is_local=True),
     Command("debug", "dump", "print rows of the state table", "debug", is_local=True),

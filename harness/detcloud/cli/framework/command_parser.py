@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
+from detcloud.cli.framework.command import Command
 from detcloud.cli.framework.command_examples import example_of
-from detcloud.cli.framework.command_index import Command
 from detcloud.cli.framework.usage_error import report_usage_error
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from detcloud.cli.framework.command_index import COMMANDS, Command, commands_by_verb, flat_commands
+from detcloud.cli.framework.command import Command
+from detcloud.cli.framework.command_index import COMMANDS, commands_by_verb, flat_commands
 from detcloud.cli.framework.command_parser import load_command
 from detcloud.cli.framework.nouns import NOUNS, noun_spellings
 

@@ -28,6 +28,7 @@ NOUNS = {
     "user": "show your user and role, and link users with users of the machines",
     "config": "check experiment configurations",
     "cluster": "start, stop and back up the local cluster",
+    "server": "run a cluster that other machines of yours call",
     "page": "copy the web page to another web server",
     "master": "inspect the cluster's server",
     "debug": "debug a cluster",

@@ -16,8 +16,10 @@ import time
 from collections import deque
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from detcloud.shared.connections import is_readable, open_connection, origin
+from detcloud.shared.pinned_connections import unverified_context
 from detcloud.shared.proxies import find_proxy
 from detcloud.shared.tunnel.websocket import (
     BINARY,
@@ -265,7 +267,7 @@ def _connect(url: str, pin: str) -> socket.socket:
     if scheme == "https" and pin:
         place = (host, port) if proxy is None else (proxy.host, proxy.port)
         connection: HTTPConnection = HTTPSConnection(
-            *place, timeout=DIAL_SECONDS, context=_unverified_context()
+            *place, timeout=DIAL_SECONDS, context=unverified_context()
         )
     else:
         connection = open_connection(url, DIAL_SECONDS)
@@ -278,14 +280,6 @@ def _connect(url: str, pin: str) -> socket.socket:
     if pin:
         _check_pin(found, pin, url)
     return found
-
-
-def _unverified_context() -> ssl.SSLContext:
-    """Return a context that accepts any certificate, for a relay that is pinned."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _check_pin(connection: socket.socket, pin: str, url: str) -> None:
@@ -307,9 +301,10 @@ def _shake_hands(connection: socket.socket, url: str, ticket: str) -> bytes:
     Raise RelayUnavailable if the relay does not answer 101 with the expected key.
     """
     _, host, port = origin(url)
+    prefix = urlsplit(url).path.rstrip("/")
     key = base64.b64encode(os.urandom(16)).decode()
     lines = (
-        f"GET {PATH} HTTP/1.1",
+        f"GET {prefix}{PATH} HTTP/1.1",
         f"Host: {host}:{port}",
         "Upgrade: websocket",
         "Connection: Upgrade",

@@ -4,7 +4,8 @@ from argparse import REMAINDER, Namespace
 
 import pytest
 
-from detcloud.cli.framework.command_index import COMMANDS, Command
+from detcloud.cli.framework.command import Command
+from detcloud.cli.framework.command_index import COMMANDS
 from detcloud.cli.framework.command_parser import CommandParser, load_command
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.cli.parser_actions import actions_of
