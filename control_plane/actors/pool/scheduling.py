@@ -97,8 +97,7 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
         return _continue_later(state, context)
     if state is not before:
         view = pool_view(state, settings, context, context.now_ms)
-    reservation = view.reservation
-    state = _record_reservation(state, reservation, context)
+    state = _record_reservation(state, view.reservation, context)
     plan = SchedulePlan((), (), closed)
     if not closed:
         plan = schedule_jobs(
@@ -107,7 +106,7 @@ def run_scheduler(state: PoolState, context: StepContext, *, is_changed: bool = 
             settings.scheduler,
             STARTS_MAX,
             can_grow=bool(settings.provider),
-            reservation=reservation,
+            reservation=view.reservation,
         )
     if period is not None:
         quiet = quiet_text(state.name, settings.quiet_periods, context.now_ms)
