@@ -3,6 +3,7 @@
 import sys
 
 from control_plane.access.tokens import token_digest
+from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.services import Services
 from control_plane.usecases.browser_sessions import create_sign_in_code
 from local_cluster.embedded_cluster import EmbeddedCluster
@@ -17,17 +18,23 @@ RECORD = "announced"
 def announce_start(home: HomeFolder, embedded: EmbeddedCluster, service: OpenService) -> None:
     """Print the address and the pin of a started server, and at the first start how to sign in.
 
-    A sign-in code is printed only on a terminal, because services keep their output in logs. The
-    first start on a terminal is recorded in the data folder. Raises TableError and OSError.
+    Also print a note if checkpoints are in a folder that other machines may not reach. A sign-in
+    code is printed only on a terminal, because services keep their output in logs. The first start
+    on a terminal is recorded in the data folder. Raises TableError and OSError.
     """
     pin = None if service.certificate is None else service.certificate.pin
     print(f"the server is up at {service.url} (data in {home.folder})")
     if pin is not None:
         print(f"certificate: {pin}")
+    services: Services = embedded.app.state.services
+    if cluster_config(services).checkpoint_storage is None:
+        print(
+            f"checkpoints are in {home.checkpoints}: give other machines this folder at the same "
+            "path, or set checkpoint_storage in the cluster configuration"
+        )
     if not sys.stdout.isatty():
         print("`detcloud server code` on this machine prints a code to sign in")
     elif not home.read_record(RECORD):
-        services: Services = embedded.app.state.services
         token = home.load_or_create_secret("token")
         print("\n".join(sign_in_lines(service.url, pin, _create_code(services, token), "an hour")))
         home.write_record(RECORD, {"url": service.url})

@@ -54,7 +54,8 @@ def test_terminal_gets_a_code_once(
     found = re.search(rf"detcloud login https://lab:8470 --pin {pin} --code (\S+)", text)
     assert found is not None
     assert f"https://lab:8470/ui/#/sign-in/{found[1]}" in text
-    assert f"detcloud.agent --url https://lab:8470 --pin {pin} --token-file" in text
+    assert "detcloud agent add ssh://" in text
+    assert f"checkpoints are in {home.checkpoints}: give other machines this folder" in text
     services = cluster.app.state.services
     _, record = create_token_by_code(services, found[1], "")
     assert (record.user, record.role) == ("ada", "admin")
