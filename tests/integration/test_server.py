@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from detcloud.shared import pins
 from detcloud.shared.http import Unreachable
 from tests.integration.embedded_cluster import config, model_dir
 from tests.integration.lab import Lab
+from tests.integration.ssh_machine import SshMachine
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 # A batch every 0.05 s: 60 batches take at least 3 s, longer than a restart of the server.
@@ -27,6 +29,14 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     yield lab
     lab.end()
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """Return a folder that all users can write, in place of a shared file system."""
+    with tempfile.TemporaryDirectory(prefix="detcloud-shared-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
 
 
 class Load:
@@ -98,3 +108,27 @@ def test_restart_under_load_loses_no_report(
         assert trial.restarts == 0
         assert training_batches(client, trial.id) == list(range(1, BATCHES + 1))
     assert lab.end_server(signal.SIGTERM) == 0
+
+
+def test_machine_that_is_added_over_ssh_pins_the_certificate(
+    lab: Lab, shared_folder: Path, tmp_path: Path
+) -> None:
+    lab.start()
+    pin = lab.sign_in()
+    machine = SshMachine(tmp_path / "machine")
+    try:
+        options = [*machine.options, "--name", "gpu-1", "--agent-option=--cpu-slots=1"]
+        lab.command_line("agent", "add", machine.url, *options)
+        with lab.client(pin) as client:
+            [agent] = client.agents()
+            assert (agent.id, agent.data["state"], len(agent.slots)) == ("gpu-1", "ALIVE", 1)
+            store = {"type": "shared_fs", "host_path": str(shared_folder)}
+            experiment = client.create_experiment(
+                {**config(trials=1), "checkpoint_storage": store}, model_dir(tmp_path / "model")
+            )
+            wait_until(lambda: state_of(experiment) == "COMPLETED", what="the completion")
+        line = lab.command_line("agent", "join-line")
+        assert f"--pin {pin}" in line
+        lab.command_line("agent", "remove", "gpu-1", "--ssh", machine.url, *machine.options)
+    finally:
+        machine.close()

@@ -22,6 +22,7 @@ from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.table import cell_text
 from detcloud.client import Agent, Client, Token
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.pins import find_pin
 from detcloud.shared.plurals import count_text
 
 MACHINES_AT_ONCE = 8
@@ -79,7 +80,9 @@ def add_setting_arguments(parser: ArgumentParser) -> None:
         help="the address of the cluster for the machine (default: the address of this command)",
     )
     parser.add_argument(
-        "--pin", metavar="sha256:DIGEST", help="the pin of the server's certificate"
+        "--pin",
+        metavar="sha256:DIGEST",
+        help="the pin of the server's certificate (default: the pin of `detcloud login`)",
     )
     parser.add_argument(
         "--python", metavar="PATH", help="the machine's Python whose packages trials use"
@@ -247,12 +250,15 @@ def installer_options(arguments: Namespace, client: Client) -> dict[str, Any]:
         DetcloudError: `--pool` is missing and the cluster has several pools, or a request failed.
     """
     pool = arguments.pool or _only_pool(client)
+    url = arguments.server or client.url
+    # The server presents the same certificate under all its addresses.
+    known_pin = find_pin(client.url) if url.startswith("https://") else None
     chosen = {
-        "url": arguments.server or client.url,
+        "url": url,
         "pool": pool,
         "name": arguments.name,
         "label": arguments.label,
-        "pin": arguments.pin,
+        "pin": arguments.pin or known_pin,
         "python": arguments.python,
         "work_dir": arguments.work_dir,
         "options": arguments.agent_option,
