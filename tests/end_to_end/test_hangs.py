@@ -50,6 +50,9 @@ def test_hanging_trial_prints_its_stacks_and_starts_again(laptop: Laptop, tmp_pa
     log = laptop.run("trial", "logs", 1).stdout
     assert "Current thread" in log
     assert 'train.py", line 7 in wait_for_data' in log
+    stacks = laptop.run("trial", "stacks", 1).stdout
+    assert stacks.startswith("# rank 0, ")
+    assert 'train.py", line 7 in wait_for_data' in stacks
     history = laptop.run("history", 1).stdout
     assert "the process is in train.py:7 wait_for_data" in history
     assert "stopped, because hang_detection restarts hanging runs" in history

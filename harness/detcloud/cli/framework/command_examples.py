@@ -63,6 +63,7 @@ _TRIAL = {
     "trial list": "7 --state failed",
     "trial describe": "12 --metrics-summary",
     "trial logs": "12 --follow",
+    "trial stacks": "12 --output stacks.txt",
     "trial metrics": "12 --name validation_loss --plot",
     "trial ranks": "12",
     "trial set metadata": "12 data.version=3",

@@ -153,6 +153,7 @@ _TRIAL = (
     Command("trial", "list", "list the trials of an experiment", "trial", (), ("ls",)),
     Command("trial", "describe", "show a trial", "trial"),
     Command("trial", "logs", "print the log of a trial", "logs"),
+    Command("trial", "stacks", "print the stacks of a hanging trial", "stacks"),
     Command("trial", "metrics", "show or plot the metrics of a trial", "metrics"),
     Command("trial", "ranks", "list the ranks of a trial that have separate metrics", "metrics"),
     Command("trial", "set metadata", "set metadata of a trial", "trial"),
