@@ -19,6 +19,7 @@ from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import (
     ServerChoices,
+    find_answering_server,
     server_command,
     server_environment,
     start_server,
@@ -127,7 +128,7 @@ def start_cluster(arguments: Namespace) -> int:
     home = Home.from_environment()
     if arguments.config is not None:
         check_file(arguments.config, [], module=CLUSTER_CHECKER)
-    running = home.running_server()
+    running = find_answering_server(home)
     if running is not None:
         return _report_running(home, running, arguments)
     if arguments.foreground:

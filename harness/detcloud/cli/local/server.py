@@ -167,6 +167,23 @@ def start_server(
             raise
 
 
+def find_answering_server(home: Home, patience: ServerPatience = PATIENCE) -> ServerRecord | None:
+    """Wait until the running server answers, and return its record.
+
+    Return None if no server runs, or if the server ends meanwhile.
+
+    Raises:
+        DetcloudError: the server neither answers nor ends within `patience.start`.
+    """
+    if not home.folder.is_dir():
+        return None
+    with home.hold_lock(shared=True):
+        running = home.running_server_under_lock()
+        if running is not None and _keeps_running(home, running, patience.start):
+            return running
+    return None
+
+
 def stop_server(home: Home, patience: ServerPatience = PATIENCE) -> bool:
     """Stop the server and all child processes, and return True. Return False if no server was
     running.

@@ -264,6 +264,21 @@ def test_a_crashed_server_is_replaced(home: Home) -> None:
     assert stop_server(home)
 
 
+def test_server_that_is_being_killed_is_replaced(home: Home, detcloud: Detcloud) -> None:
+    first = start_server(home)
+    agent = agent_pid(home)
+    assert agent is not None
+    # The stopped process holds the lock without an answer, like a killed process that still exits.
+    os.kill(first.pid, signal.SIGSTOP)
+    killer = threading.Timer(0.5, lambda: os.kill(first.pid, signal.SIGKILL))
+    killer.start()
+    done = detcloud("up")
+    killer.join()
+    os.kill(agent, signal.SIGKILL)
+    assert (done.code, "already running" in done.out) == (0, False)
+    assert server_pid(home) != first.pid
+
+
 @pytest.mark.parametrize("mode", ["deaf", "orphan"])
 def test_stop_kills_processes_that_ignore_sigterm(
     mode: str, home: Home, monkeypatch: pytest.MonkeyPatch
