@@ -42,6 +42,7 @@ REFUSED_HERE = (
     "/searcher-events",
     "/checkpoint-uploads/{trial_id}/{uuid}/files",
     "/agents/{agent_id}/package-archives",
+    "/agent-code/{sha256}",
     "/tunnels/{tunnel_id}",
 )
 

@@ -353,7 +353,7 @@ def test_fenced_agent_kills_all_trials_and_enrols_again(
     exited = cluster.exit_record("4.1")
     assert exited is not None
     # A notice marks a loss: for nodes of a gang that fail as a result, this loss is the cause.
-    assert exited["notice"] == "another session of its agent began"
+    assert exited["notice"] == "the session of its agent ended"
 
 
 def test_end_notice_of_the_cluster_reaches_the_trial(

@@ -134,9 +134,9 @@ def test_trial_of_a_different_runtime_is_not_taken_over(
 def test_unknown_container_runtime_is_refused(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "podman")
+    monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "lxc")
     assert agent.start().wait(PROCESS_SECONDS_MAX) == 2
-    expected = "DETCLOUD_CONTAINER_RUNTIME must be process or docker, not 'podman'"
+    expected = "DETCLOUD_CONTAINER_RUNTIME must be process, docker or podman, not 'lxc'"
     assert expected in agent.errors.read_text()
 
 

@@ -191,6 +191,8 @@ def test_second_server_on_a_folder_is_refused_in_a_line(quiet: EmbeddedCluster) 
 # valid.
 WITHOUT_TOKEN = {
     "/api/v1/health": 200,
+    # The installer is public code.
+    "/api/v1/agent-installer": 200,
     "/api/v1/objects/{key}": 422,
     "/api/v1/instances/{instance_id}/agent-code": 422,
     "/api/v1/instances/{instance_id}/boot-report": 422,

@@ -30,11 +30,17 @@ class AgentCodeAnswer(Answer):
     size: int
 
 
-@router.get("/agent-installer")
+class ShellScript(Response):
+    """An answer with a shell script."""
+
+    media_type = "text/x-shellscript"
+
+
+@router.get("/agent-installer", response_class=ShellScript)
 @allow_anyone
-def get_installer() -> Response:
+def get_installer() -> ShellScript:
     """Return the shell script that installs an agent. The script contains no secret."""
-    return Response(installer_script(), media_type="text/x-shellscript")
+    return ShellScript(installer_script())
 
 
 @router.get("/agent-code")

@@ -281,7 +281,8 @@ def _container_runtime(
     options: argparse.Namespace, work: Path, slots: Sequence[Slot], authorities: Path | None
 ) -> ContainerRuntime:
     if options.container_runtime not in RUNTIMES:
-        known, unknown = " or ".join(RUNTIMES), options.container_runtime
+        *others, last = RUNTIMES
+        known, unknown = f"{', '.join(others)} or {last}", options.container_runtime
         raise ConfigurationError(f"{CONTAINER_RUNTIME} must be {known}, not {unknown!r}")
     _check_no_other_runtime(options.container_runtime, work)
     if options.container_runtime == "process":
