@@ -265,14 +265,14 @@ def _job_demands(
         if row.label:
             continue
         remaining = None if row.max_slots is None else max(0, row.max_slots - group.held)
-        sizes = {slots: count for slots, count in group.pending_slots.items() if slots}
+        sizes = {slots: count for slots, count in group.pending.items() if slots}
         deadline = find_deadline(number, row) if sizes else None
         excluding = _excluding_requests(queue, number) if group.excluding else {}
         for excluded, requests in excluding.items():
             counts = Counter(group.scheduled_requests(requests))
-            sizes = dict(Counter(sizes) - counts)
+            sizes = dict(Counter(sizes) - requests)
             yield JobDemand(counts, remaining, row.single_agent, deadline, excluded_agents=excluded)
-        yield JobDemand(sizes, remaining, row.single_agent, deadline)
+        yield JobDemand(group.scheduled_requests(sizes), remaining, row.single_agent, deadline)
 
 
 def _excluding_requests(queue: JobQueue, group: int) -> dict[tuple[str, ...], Counter[int]]:

@@ -6,6 +6,7 @@
 - An idle instance is not drained while waiting requests need the instance.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -333,7 +334,8 @@ class FleetChecker:
         return needed
 
     def _waiting_slots(self, pool: str) -> Iterator[int]:
-        """Yield the slots of each request that has waited for SEEN_MS.
+        """Yield the slots of each request that has waited for SEEN_MS. Of the requests that will
+        share a slot, yield only the first.
 
         Skip requests of jobs with `max_slots`, which may wait because of the job's own limit. Skip
         requests that exclude agents, which may wait for a replacement of the instance. Yield
@@ -342,12 +344,16 @@ class FleetChecker:
         if self._has_quiet_hours(pool):
             return
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
+        waiting: Counter[int] = Counter()
         for request in queue.all_requests():
             if request.excluded_agents:
                 continue
             waited_ms = self._clock.now_ms - queued_ms[request.allocation_id]
-            if waited_ms >= SEEN_MS and queue.group(request.group).row.max_slots is None:
-                yield request.slots
+            row = queue.group(request.group).row
+            if waited_ms >= SEEN_MS and row.max_slots is None:
+                if waiting[request.group] % row.slot_sharers == 0:
+                    yield request.slots
+                waiting[request.group] += 1
 
 
 def _fits(slots: int, size: int) -> bool:

@@ -44,7 +44,8 @@ class Group:
     def pending_slots(self) -> Mapping[int, int]:
         """Return the number of queued requests by size, as the scheduler sees the requests.
 
-        Requests that will share a slot count together as one request.
+        Requests that will share a slot count together as one request, as if no request excluded
+        agents.
         """
         return self.scheduled_requests(self.pending)
 

@@ -10,6 +10,7 @@ Pools that older releases configured have idle jobs in `groups`
 (`PoolSettings.stores_idle_jobs_apart`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -35,7 +36,8 @@ _SUBMITTED_DIGITS = 14
 class GroupRequests:
     """The queued requests of a group, as an iterable. Each iteration reads the requests again.
 
-    Of the requests that will share a slot, only the first is included.
+    Of the requests that will share a slot, only the first is included. Requests that exclude
+    different agents share no slot, since their agents may differ.
     """
 
     queue: "JobQueue"
@@ -44,7 +46,15 @@ class GroupRequests:
     """The most allocations of the group on a slot."""
 
     def __iter__(self) -> Iterator[AllocationRequest]:
-        return islice(self.queue.requests(self.group), 0, None, self.sharers)
+        requests = self.queue.requests(self.group)
+        if self.sharers == 1:
+            yield from requests
+            return
+        counts: Counter[tuple[str, ...]] = Counter()
+        for request in requests:
+            if counts[request.excluded_agents] % self.sharers == 0:
+                yield request
+            counts[request.excluded_agents] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +238,10 @@ class JobQueue:
                 continue
             row = group.row
             holdings = GroupAllocations(running_allocations, number, row.preemptible)
+            pending = GroupRequests(self, number, row.slot_sharers) if group.pending else ()
+            pending_slots = group.pending_slots
+            if group.excluding and row.slot_sharers > 1:
+                pending_slots = Counter(request.slots for request in pending)
             yield Job(
                 group=number,
                 submitted_ms=row.submitted_ms,
@@ -237,9 +251,9 @@ class JobQueue:
                 max_slots=row.max_slots,
                 label=row.label,
                 single_agent=row.single_agent,
-                pending=GroupRequests(self, number, row.slot_sharers) if group.pending else (),
+                pending=pending,
                 allocations=holdings if group.running else (),
-                pending_slots=group.pending_slots,
+                pending_slots=pending_slots,
                 held_slots=group.held,
                 non_preemptible_slots=0 if row.preemptible else group.held,
                 leaving_slots=group.leaving,

@@ -148,6 +148,15 @@ def test_lower_max_slots_preempts_whole_slots() -> None:
     assert counts(actor) == (6, 2, 1)
 
 
+def test_trial_that_excludes_an_agent_holds_no_other_trial_back() -> None:
+    actor = pool(agent_joined("a", 1), job1=SHARED)
+    first = replace(slots_requested(1, 1), excluded_agents=("a",))
+    actor.deliver(first, slots_requested(2, 1), slots_requested(3, 1))
+    assert trials_by_slot(actor) == {0: [2, 3]}
+    actor.deliver(agent_joined("b", 1))
+    assert trials_by_slot(actor, "b") == {0: [1]}
+
+
 def test_quiet_hours_start_no_trial_on_a_shared_slot() -> None:
     rule = QuietHours((0, 1, 2, 3, 4, 5, 6), 0, 480, "UTC")
     periods = (QuietPeriod(START_MS + 1, START_MS + 1000),)

@@ -61,6 +61,8 @@ def test_created_token_is_shown_once_and_works(cluster: Cluster) -> None:
         "expires_ms": NOW_MS + 30 * DAY_MS,
         "revoked": False,
         "resource_pool": None,
+        "once": False,
+        "used_by": None,
     }
     assert ask(cluster, "GET", "/whoami", token).json == {"user": "user-1", "role": "user"}
     answer = ask(cluster, "GET", "/tokens", token)

@@ -251,7 +251,7 @@ def installer_options(arguments: Namespace, client: Client) -> dict[str, Any]:
     """
     pool = arguments.pool or _only_pool(client)
     url = arguments.server or client.url
-    # The server presents the same certificate under all its addresses.
+    # A server presents a single certificate for every address.
     known_pin = find_pin(client.url) if url.startswith("https://") else None
     chosen = {
         "url": url,
