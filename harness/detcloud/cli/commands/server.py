@@ -82,6 +82,12 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "GPUs or CPUs)",
     )
     role.add_argument("--no-agent", action="store_true", help="run no trials on this machine")
+    _add_state_options(parser)
+    add_backup_options(parser)
+
+
+def _add_state_options(parser: ArgumentParser) -> None:
+    """Add `--config`, `--state`, `--files` and `--clouds`, which are None by default."""
     parser.add_argument(
         "--config",
         type=_parse_path,
@@ -95,7 +101,20 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "`file`; a present state is copied to the new place (default: the present place, at first "
         "a file)",
     )
-    add_backup_options(parser)
+    parser.add_argument(
+        "--files",
+        type=_parse_path,
+        metavar="FOLDER",
+        help="the folder of model code, logs and checkpoints, which all servers with a common "
+        "database share (default: the present folder, at first the data folder)",
+    )
+    parser.add_argument(
+        "--clouds",
+        type=_parse_clouds,
+        metavar="FILE",
+        help="a file that names an account on AWS or a project on Google Cloud for pools with "
+        "machines in this cloud; `none` removes the accounts (default: the present accounts)",
+    )
 
 
 def add_backup_options(parser: ArgumentParser) -> None:
@@ -171,6 +190,8 @@ def server_options(arguments: Namespace) -> list[str]:
         "--backup-keep": arguments.backup_keep,
         "--slots": arguments.slots,
         "--config": arguments.config,
+        "--files": arguments.files,
+        "--clouds": arguments.clouds,
     }
     words = []
     for option, value in values.items():
@@ -310,6 +331,11 @@ def _read_fields(home: Home, name: str) -> dict[str, Any]:
 def _parse_backup_place(text: str) -> str:
     """Return the address of a bucket, or an absolute path."""
     return text if "://" in text else str(_parse_path(text))
+
+
+def _parse_clouds(text: str) -> str:
+    """Return an absolute path; `none` stays unchanged."""
+    return text if text == "none" else str(_parse_path(text))
 
 
 def _parse_path(text: str) -> Path:

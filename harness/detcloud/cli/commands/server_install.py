@@ -120,7 +120,7 @@ def _render(arguments: Namespace) -> str:
             arguments.user,
             arguments.data,
             ENVIRONMENT,
-            _backup_folders(arguments),
+            [*_backup_folders(arguments), *filter(None, [arguments.files])],
             has_agent=not arguments.no_agent,
         )
     except ValueError as error:

@@ -124,6 +124,9 @@ def test_folders_of_the_server_are_writable(detcloud: Detcloud, tmp_path: Path) 
     assert 'ReadWritePaths=/srv/lab\nReadWritePaths="/mnt/back up"\n' in unit
     assert "StateDirectory" not in unit
     assert "ReadWritePaths" not in render_unit_text(detcloud, "--backup-to", "s3://bucket/lab")
+    shared = render_unit_text(detcloud, "--files", "/mnt/shared", "--clouds", "none", "--no-agent")
+    assert "/mnt/shared" in next(row for row in shared.splitlines() if "ReadWritePaths" in row)
+    assert "--files /mnt/shared --clouds none" in shared
 
 
 @pytest.mark.parametrize(
