@@ -26,6 +26,7 @@ from detcloud.cli.local.server import (
     stop_server,
 )
 from detcloud.cli.local.server_modules import BACKUPS, run_module
+from detcloud.cli.local.start_options import add_place_options
 from detcloud.cli.rendering.conditions import condition_text
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.quantities import bytes_text
@@ -87,30 +88,12 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         "`file` for a file in the data folder; a present state is copied to the new place "
         "(default: the present place, at first a file)",
     )
-    parser.add_argument(
-        "--files",
-        type=Path,
-        metavar="FOLDER",
-        help="the folder of model code, logs and checkpoints, which all servers with a common "
-        "database share (default: the present folder, at first the data folder)",
-    )
-    parser.add_argument(
-        "--clouds",
-        type=_parse_clouds,
-        metavar="FILE",
-        help="a file that names an account on AWS or a project on Google Cloud for pools with "
-        "machines in this cloud; `none` removes the accounts (default: the present accounts)",
-    )
+    add_place_options(parser)
     parser.add_argument(
         "--foreground",
         action="store_true",
         help="stay in the foreground until Ctrl-C and print the log",
     )
-
-
-def _parse_clouds(text: str) -> str:
-    """Return the absolute path of a file with remote accounts; `none` stays unchanged."""
-    return text if text == "none" else str(Path(text).absolute())
 
 
 def start_cluster(arguments: Namespace) -> int:

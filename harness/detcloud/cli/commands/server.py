@@ -15,6 +15,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import UNREACHABLE
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_environment
+from detcloud.cli.local.start_options import add_place_options
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import time_text
@@ -101,20 +102,7 @@ def _add_state_options(parser: ArgumentParser) -> None:
         "`file`; a present state is copied to the new place (default: the present place, at first "
         "a file)",
     )
-    parser.add_argument(
-        "--files",
-        type=_parse_path,
-        metavar="FOLDER",
-        help="the folder of model code, logs and checkpoints, which all servers with a common "
-        "database share (default: the present folder, at first the data folder)",
-    )
-    parser.add_argument(
-        "--clouds",
-        type=_parse_clouds,
-        metavar="FILE",
-        help="a file that names an account on AWS or a project on Google Cloud for pools with "
-        "machines in this cloud; `none` removes the accounts (default: the present accounts)",
-    )
+    add_place_options(parser)
 
 
 def add_backup_options(parser: ArgumentParser) -> None:
@@ -331,11 +319,6 @@ def _read_fields(home: Home, name: str) -> dict[str, Any]:
 def _parse_backup_place(text: str) -> str:
     """Return the address of a bucket, or an absolute path."""
     return text if "://" in text else str(_parse_path(text))
-
-
-def _parse_clouds(text: str) -> str:
-    """Return an absolute path; `none` stays unchanged."""
-    return text if text == "none" else str(_parse_path(text))
 
 
 def _parse_path(text: str) -> Path:
