@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -126,6 +127,14 @@ def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """
     with no_process_left(tmp_path_factory.getbasetemp()):
         yield
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """Return a folder that all users can write, in place of a shared file system."""
+    with tempfile.TemporaryDirectory(prefix="detcloud-shared-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,14 +37,6 @@ WORK = "/var/lib/detcloud-agent"
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     with start_cluster(tmp_path_factory.mktemp("laptop"), 1) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """Return a folder that all users can write, in place of a shared file system."""
-    with tempfile.TemporaryDirectory(prefix="detcloud-shared-") as folder:
-        Path(folder).chmod(0o777)
-        yield Path(folder)
 
 
 @pytest.fixture

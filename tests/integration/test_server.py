@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -29,14 +28,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     yield lab
     lab.end()
-
-
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """Return a folder that all users can write, in place of a shared file system."""
-    with tempfile.TemporaryDirectory(prefix="detcloud-shared-") as folder:
-        Path(folder).chmod(0o777)
-        yield Path(folder)
 
 
 class Load:

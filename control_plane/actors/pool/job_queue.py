@@ -47,9 +47,9 @@ class GroupRequests:
 
     def __iter__(self) -> Iterator[AllocationRequest]:
         requests = self.queue.requests(self.group)
-        if self.sharers == 1:
-            yield from requests
-            return
+        return requests if self.sharers == 1 else self._first_sharers(requests)
+
+    def _first_sharers(self, requests: Iterator[AllocationRequest]) -> Iterator[AllocationRequest]:
         counts: Counter[tuple[str, ...]] = Counter()
         for request in requests:
             if counts[request.excluded_agents] % self.sharers == 0:
