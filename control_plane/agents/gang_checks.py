@@ -12,6 +12,7 @@ from control_plane.actors.messages.trial_gang_checks import (
     FAULTS_MAX,
     TEXT_CHARACTERS_MAX,
     GangCheckReported,
+    GangMeetingDelayed,
 )
 from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks, check_plan
 from control_plane.actors.trial.gang_checks import MOVES_MAX
@@ -20,6 +21,7 @@ from control_plane.engine.engine import Engine
 
 _RANK_MAX = 1 << 20
 _ROUNDS_MAX = 1000
+_WAITED_MS_MAX = 1 << 53
 _BANDWIDTH_MAX = 1e9
 """The largest bandwidth that counts, in MB/s."""
 
@@ -89,6 +91,17 @@ def to_gang_check(epoch: int, line: Mapping[str, Any]) -> GangCheckReported:
         str(line.get("message", ""))[:TEXT_CHARACTERS_MAX],
         _count(line.get("rounds", 1), _ROUNDS_MAX),
     )
+
+
+def to_gang_meeting(epoch: int, node_rank: int, line: Mapping[str, Any]) -> GangMeetingDelayed:
+    """Convert the line of a node that has not met other nodes. Ranks beyond FAULTS_MAX are cut.
+
+    Raises KeyError, TypeError or ValueError for a malformed line.
+    """
+    missing = tuple(_count(rank, _RANK_MAX) for rank in line["missing"][:FAULTS_MAX])
+    waited_ms = _count(int(1000 * line["seconds"]), _WAITED_MS_MAX)
+    has_met = _count(line["met"], _RANK_MAX) > 0
+    return GangMeetingDelayed(epoch, node_rank, missing, has_met, waited_ms)
 
 
 def _count(value: object, most: int) -> int:

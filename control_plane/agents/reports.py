@@ -30,7 +30,7 @@ from control_plane.actors.messages.trial_alerts import AlertReported
 from control_plane.actors.messages.trial_logs import LOG_ACTIONS, LogPolicyMatched
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.replacement import REASON_CHARACTERS_MAX, REPORTED_DURATIONS
-from control_plane.agents.gang_checks import to_gang_check
+from control_plane.agents.gang_checks import to_gang_check, to_gang_meeting
 from control_plane.agents.hang_reports import to_hang, to_stacks
 from control_plane.agents.report_values import (
     is_whole,
@@ -464,6 +464,11 @@ def _to_gang_check(report: Report, context: ReportContext) -> TrialMessage | Non
     return to_gang_check(report.epoch, report.line) if report.writer == CHIEF else None
 
 
+def _to_gang_meeting(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a `gang_meeting` line of any node. The node's rank is known from the assignment."""
+    return to_gang_meeting(report.epoch, context.node_rank, report.line)
+
+
 _TRIAL_LINES = {
     "metrics": _to_validation,
     "progress": _to_progress,
@@ -475,6 +480,7 @@ _TRIAL_LINES = {
     "alert": _to_alert,
     "first_step": _to_first_step,
     "gang_check": _to_gang_check,
+    "gang_meeting": _to_gang_meeting,
 }
 _AGENT_LINES = {
     "container": _to_container_state,

@@ -6,6 +6,8 @@ If any node must stop, all nodes stop. If a node vanishes or fails, the other no
 from collections.abc import Callable
 from typing import Protocol
 
+from simulator.machines.report_stream import Line
+
 PEER_GONE_MS = 8_000
 
 
@@ -24,6 +26,8 @@ class GangNode(Protocol):
     def must_stop(self) -> bool: ...
 
     def react(self) -> None: ...
+
+    def report(self, line: Line) -> None: ...
 
     def begin_training(self) -> None: ...
 
@@ -74,6 +78,12 @@ class Gang:
         """
         if self.is_complete:
             self._present[0].react()
+
+    def report(self, rank: int, line: Line) -> None:
+        """Let a running node report a line. Do nothing for a node that has ended."""
+        node = self._present[rank]
+        if not node.has_ended:
+            node.report(line)
 
     def handle_node_end(self, node: GangNode, reason: str, *, well: bool) -> None:
         """End the other running nodes after the end of a node.

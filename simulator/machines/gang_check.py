@@ -1,9 +1,11 @@
 """The check of a gang's machines in a simulated cluster.
 
 The search for bad machines is the search of real gangs. The simulation replaces the all-reduce: a
-group with a machine on a bad network fails.
+group with a machine on a bad network fails. On some bad networks, a machine does not even meet the
+other machines.
 """
 
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,21 +16,61 @@ CHECK_MS = 10_000
 """The duration of a check, in ms."""
 MOVE_MS_MAX = 60_000
 """The time after which a trial starts although the check failed, in ms."""
+MEETING_MS_MAX = 600_000
+"""The time after which a trial starts although its nodes have not met, in ms."""
 BANDWIDTH = 1000.0
 
 
-def check_machines(
+def run_check(
+    settings: Mapping[str, Any], agents: Sequence[str], bad: Collection[str]
+) -> tuple[dict[int, Line], int]:
+    """Return the reports of a check by rank, and the wait in ms before the training.
+
+    Args:
+        settings: the field `gang_check` of the specification.
+        agents: the agents of the gang, by rank.
+        bad: the agents on bad networks.
+    """
+    if lines := _meet(settings, agents, bad):
+        return lines, MEETING_MS_MAX
+    line = _check_machines(settings, agents, bad)
+    if line is None:
+        return {}, 0
+    return {0: line}, 0 if line["bandwidth"] else MOVE_MS_MAX
+
+
+def _meet(
+    settings: Mapping[str, Any], agents: Sequence[str], bad: Collection[str]
+) -> dict[int, Line]:
+    """Return the reports by rank of nodes that cannot meet. {} if all nodes meet.
+
+    Half of all machines, chosen by name, meet no other machine while the network is bad. If node 0
+    meets no node, and the pool has never passed a check, node 0 reports nothing.
+    """
+    apart = {
+        rank for rank, name in enumerate(agents) if name in bad and zlib.crc32(name.encode()) % 2
+    }
+    if not apart:
+        return {}
+    missing = [rank for rank in range(1, len(agents)) if apart & {0, rank}]
+    seconds = settings["timeout_ms"] / 1000
+    lines = {
+        rank: {"kind": "gang_meeting", "missing": [0], "met": 0, "seconds": seconds}
+        for rank in missing
+    }
+    met = len(agents) - 1 - len(missing)
+    if met or settings["has_passed_before"]:
+        lines[0] = {"kind": "gang_meeting", "missing": missing, "met": met, "seconds": seconds}
+    return lines
+
+
+def _check_machines(
     settings: Mapping[str, Any], agents: Sequence[str], bad: Collection[str]
 ) -> Line | None:
     """Return the report of a check. None if the check has no result.
 
     A machine on a bad network fails with all other machines. If no machines pass, only an earlier
     check of the pool shows that the network allows the check.
-
-    Args:
-        settings: the field `gang_check` of the specification.
-        agents: the agents of the gang, by rank.
-        bad: the agents on bad networks.
     """
     search = begin_search(len(agents))
     while not search.is_over:

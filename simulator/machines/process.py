@@ -14,7 +14,7 @@ from control_plane.searchers.method import ENDLESS
 from control_plane.simulation.trial_course import NextAction, next_action
 from simulator.machines.checkpoints import StoredCheckpoint
 from simulator.machines.gang import Gang
-from simulator.machines.gang_check import CHECK_MS, MOVE_MS_MAX, check_machines
+from simulator.machines.gang_check import CHECK_MS, run_check
 from simulator.machines.measured_use import MeasuredUse
 from simulator.machines.process_environment import EndNotice, ProcessEnvironment, ProcessPhase
 from simulator.machines.report_stream import AGENT_KINDS, Line, ReportStream
@@ -23,7 +23,9 @@ from simulator.machines.training import Training
 # An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
-URGENT = (AGENT_KINDS - {"use"}) | {"checkpoint", "completed", "first_step", "gang_check"}
+URGENT = (AGENT_KINDS - {"use"}) | {
+    *("checkpoint", "completed", "first_step", "gang_check", "gang_meeting")
+}
 HANG_STACKS_MS = 3_000
 """The time between a hang and the stacks of the processes, in ms."""
 
@@ -127,11 +129,10 @@ class TrialProcess:
         """Report the check of the gang's machines. After a failure, wait for the cluster's kill."""
         assert self._gang is not None
         bad = {name for name, count in self.environment.bad_networks.items() if count > 0}
-        line = check_machines(self.spec["gang_check"], self._gang.agents, bad)
-        if line is not None:
-            self.report(line)
-        has_failed = line is not None and not line["bandwidth"]
-        self._call_later(MOVE_MS_MAX if has_failed else 0, self._begin_work)
+        lines, wait_ms = run_check(self.spec["gang_check"], self._gang.agents, bad)
+        for rank, line in lines.items():
+            self._gang.report(rank, line)
+        self._call_later(wait_ms, self._begin_work)
 
     def _begin_work(self) -> None:
         """Begin to train, or hang: do nothing until the end, or until the run works again."""

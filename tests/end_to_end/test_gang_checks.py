@@ -101,14 +101,19 @@ def test_machines_are_checked_once_in_an_hour(
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("meets", "fault"),
+    [(True, ""), (False, " (c): no connection to node 0 within 8 s")],
+    ids=["unreachable-ports", "unreachable-machine"],
+)
 def test_trial_moves_away_from_a_machine_that_fails_the_check(
-    laptop: Laptop, agents: Agents, tmp_path: Path
+    laptop: Laptop, agents: Agents, tmp_path: Path, *, meets: bool, fault: str
 ) -> None:
     require_installed("torch")
     start_cluster(laptop, agents)
     configure(laptop, tmp_path, timeout="8s")
     for name in ("a", "b", "c"):
-        if name == "c" and not close_ports(agents, name):
+        if name == "c" and not close_ports(agents, name, meets=meets):
             pytest.skip("this machine makes no networks or has no iptables")
         agents.start(name, 1)
     wait_until(lambda: {"a", "b", "c"} <= agents.alive())
@@ -118,6 +123,7 @@ def test_trial_moves_away_from_a_machine_that_fails_the_check(
     [(name, [exclusion])] = exclusions(laptop).items()
     assert name == "c"
     assert exclusion["reason"].startswith("trial 1: the check of the machines failed: node ")
+    assert fault in exclusion["reason"]
     # The default length of an exclusion is an hour, less the time for two messages.
     assert 3_590_000 < exclusion["until_ms"] - exclusion["since_ms"] <= 3_600_000
     assert "excluded" in laptop.run("agent", "list").stdout
@@ -151,14 +157,18 @@ def test_trial_moves_away_from_a_slow_machine(
     assert "MB/s, less than the limit of 50 MB/s" in laptop.log(1)
 
 
-def close_ports(agents: Agents, name: str) -> bool:
-    """Drop all packets of an agent's machine besides the check's channel. Return whether it can."""
+def close_ports(agents: Agents, name: str, *, meets: bool) -> bool:
+    """Drop all packets of an agent's machine. Return whether it can.
+
+    With `meets`, the ports of the check's channel stay open.
+    """
     if not agents.refuses_connections(name):
         return False
     for chain, device in (("OUTPUT", "-o"), ("INPUT", "-i")):
         for side in ("--sport", "--dport"):
             allowed = ["-p", "tcp", side, CHANNEL_PORTS, "-j", "ACCEPT"]
-            agents.run_on(name, ["iptables", "-A", chain, *allowed])
+            if meets:
+                agents.run_on(name, ["iptables", "-A", chain, *allowed])
         agents.run_on(name, ["iptables", "-A", chain, device, "eth0", "-j", "DROP"])
     # `drop_connections` accepts packets of known connections before these rules.
     agents.run_on(name, ["iptables", "-D", "INPUT", "2"])

@@ -12,6 +12,7 @@ from control_plane.actors.messages.trial_gang_checks import (
     FAULTS_MAX,
     TEXT_CHARACTERS_MAX,
     GangCheckReported,
+    GangMeetingDelayed,
 )
 from control_plane.actors.messages.trial_hangs import (
     PLACE_CHARACTERS_MAX,
@@ -68,6 +69,9 @@ RUN_REPORTS: Mapping[type, Callable[[], object]] = {
         tuple(range(FAULTS_MAX)),
         tuple((rank, NODE_LAST) for rank in range(FAULTS_MAX)),
         text(TEXT_CHARACTERS_MAX),
+    ),
+    GangMeetingDelayed: lambda: GangMeetingDelayed(
+        1, NODE_LAST, tuple(range(FAULTS_MAX)), has_met=True, waited_ms=1 << 53
     ),
     LogPolicyMatched: lambda: LogPolicyMatched(
         1,

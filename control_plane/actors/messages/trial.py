@@ -10,7 +10,7 @@ from control_plane.actors.messages.trial_deletions import (
     PartialDeletionRequested,
 )
 from control_plane.actors.messages.trial_expiry import DataExpired
-from control_plane.actors.messages.trial_gang_checks import GangCheckReported
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported, GangMeetingDelayed
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.messages.trial_use import LowUseReported, UseReported
@@ -454,6 +454,7 @@ AllocationMessage = (
     | StacksReported
     | HangTimeOver
     | GangCheckReported
+    | GangMeetingDelayed
     | UseReported
     | LowUseReported
 )

@@ -1,4 +1,4 @@
-"""The message to a trial about the check of the machines."""
+"""The messages to a trial about the check of the machines."""
 
 from dataclasses import dataclass
 
@@ -30,3 +30,21 @@ class GangCheckReported:
     """The failure, for users."""
     rounds: int = 1
     """The number of rounds of the check."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangMeetingDelayed:
+    """A node has waited for other nodes of the gang, which the node must meet before the check."""
+
+    epoch: int
+    """The epoch of the allocation."""
+    node_rank: int
+    """The rank of the waiting node."""
+    missing: tuple[int, ...]
+    """The ranks of missing nodes, at most FAULTS_MAX. Nodes other than the first wait for the first
+    only.
+    """
+    has_met: bool
+    """Whether the node has met any other node."""
+    waited_ms: int
+    """The time that the node has waited, in ms."""

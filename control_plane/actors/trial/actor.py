@@ -53,7 +53,10 @@ from control_plane.actors.messages.trial_deletions import (
     PartialDeletionRequested,
 )
 from control_plane.actors.messages.trial_expiry import DataExpired
-from control_plane.actors.messages.trial_gang_checks import GangCheckReported
+from control_plane.actors.messages.trial_gang_checks import (
+    GangCheckReported,
+    GangMeetingDelayed,
+)
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.messages.trial_use import LowUseReported, UseReported
@@ -82,7 +85,7 @@ from control_plane.actors.trial.experiment_messages import (
     kill_trial,
 )
 from control_plane.actors.trial.expiry import expire_data
-from control_plane.actors.trial.gang_checks import record_check
+from control_plane.actors.trial.gang_checks import apply_gang_report
 from control_plane.actors.trial.hangs import apply_hang_message
 from control_plane.actors.trial.lifecycle import end_with_error, move_to_pool
 from control_plane.actors.trial.log_policies import record_match
@@ -207,8 +210,8 @@ def _apply_allocation_message(
             return apply_use_message(state, allocation, message, context)
         case HangReported() | StacksReported() | HangTimeOver():
             return apply_hang_message(state, allocation, message, context)
-        case GangCheckReported():
-            return record_check(state, allocation, message, context)
+        case GangCheckReported() | GangMeetingDelayed():
+            return apply_gang_report(state, allocation, message, context)
         case _:
             assert_never(message)
 

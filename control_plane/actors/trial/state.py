@@ -68,6 +68,18 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class Absence:
+    """The nodes that a node of a gang has not met before the check of the machines."""
+
+    node_rank: int
+    """The rank of the waiting node."""
+    missing: tuple[int, ...]
+    """The ranks of the missing nodes."""
+    has_met: bool = False
+    """Whether the node has met any other node."""
+
+
+@dataclass(frozen=True)
 class LowUse:
     """The nodes of a run that use little of their slots."""
 
@@ -123,6 +135,8 @@ class Allocation:
     """Whether the run was killed because it hung."""
     check_text: str = ""
     """The result of the check of the machines (gang_checks.py), for users. "": no check."""
+    absences: tuple[Absence, ...] = ()
+    """The nodes of a gang that wait for other nodes, by rank (gang_checks.py)."""
     has_failed_check: bool = False
     """Whether the run was killed because the check of the machines failed."""
     uses: tuple[Use, ...] = ()

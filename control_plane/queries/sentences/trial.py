@@ -9,7 +9,7 @@ from control_plane.actors.messages.trial_deletions import (
     PartialDeletionRequested,
 )
 from control_plane.actors.messages.trial_expiry import DataExpired
-from control_plane.actors.messages.trial_gang_checks import GangCheckReported
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported, GangMeetingDelayed
 from control_plane.actors.messages.trial_hangs import HangReported, HangTimeOver, StacksReported
 from control_plane.actors.messages.trial_logs import LogPolicyMatched
 from control_plane.actors.messages.trial_use import LowUseReported, UseReported
@@ -137,6 +137,13 @@ def _check_sentence(message: GangCheckReported, context: SentenceContext) -> str
     return f"{machines} passed the check with {message.bandwidth:.0f} MB/s"
 
 
+def _delay_sentence(message: GangMeetingDelayed, context: SentenceContext) -> str:
+    """Return which nodes of an allocation a node has not met."""
+    node = f"node {message.node_rank} of {context.allocation(message.epoch)}"
+    missing = ", ".join(f"node {rank}" for rank in message.missing)
+    return f"{node} has not met {missing} within {message.waited_ms // 1000} s"
+
+
 OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _creation_sentence,
     to_trial.TrialContinued: _trial_continuation_sentence,
@@ -175,6 +182,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"the time for stacks of {context.allocation(m.epoch)} is over"
     ),
     GangCheckReported: _check_sentence,
+    GangMeetingDelayed: _delay_sentence,
     to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (
         f"checkpoints marked for deletion: {uuids_text(m.uuids)}"

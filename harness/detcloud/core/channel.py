@@ -13,8 +13,10 @@ import os
 import pickle
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -25,7 +27,20 @@ from detcloud.shared.errors import DetcloudError
 Address = str | tuple[str, int]
 JOIN_SECONDS_MAX = 600.0
 RETRY_SECONDS = 0.05
+_ACCEPT_SECONDS = 5.0
 _SOCKET_BYTES_MAX = 100
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The time after which a waiting process reports the missing ranks."""
+
+    seconds: float
+    """The time, for each set of missing ranks."""
+    on_missing: Callable[[tuple[int, ...]], None]
+    """Called with the missing ranks, on rank 0 once for each set of missing ranks, and on any
+    other rank once, with rank 0. A thread may make the call.
+    """
 
 
 def local_address(name: str) -> str:
@@ -93,12 +108,19 @@ class Channel:
             connection.close()
 
 
-def open_channels(rank: int, size: int, address: Address, key: bytes, count: int) -> list[Channel]:
+def open_channels(
+    rank: int,
+    size: int,
+    address: Address,
+    key: bytes,
+    count: int,
+    patience: Patience | None = None,
+) -> list[Channel]:
     """Open `count` channels between `size` ranks, all of which must call this within 10 minutes.
 
     Return the channels in the same order on every rank. Rank 0 listens at `address`; the other
     ranks connect and authenticate with `key`, and retry until rank 0 listens. With a `size` of 1,
-    return channels without connections.
+    return channels without connections. `patience` names the ranks that are missing meanwhile.
 
     Raises DetcloudError if a rank does not connect in time or two processes claim a rank. Raises
     DetcloudError if rank 0 cannot listen at the address.
@@ -106,13 +128,32 @@ def open_channels(rank: int, size: int, address: Address, key: bytes, count: int
     if size == 1:
         return [Channel() for _ in range(count)]
     if rank:
-        return [Channel(chief=_connect(rank, index, address, key)) for index in range(count)]
-    connections = _accept(size, address, key, count)
+        with _watch_for_chief(patience):
+            return [Channel(chief=_connect(rank, index, address, key)) for index in range(count)]
+    connections = _accept(size, address, key, count, patience)
     return [Channel([connections[n, index] for n in range(1, size)]) for index in range(count)]
 
 
+@contextlib.contextmanager
+def _watch_for_chief(patience: Patience | None) -> Iterator[None]:
+    """Name rank 0 as missing if the block takes longer than the patience.
+
+    A thread waits, because a packet filter can hold an attempt to connect for two minutes.
+    """
+    if patience is None:
+        yield
+        return
+    timer = threading.Timer(patience.seconds, patience.on_missing, ((0,),))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _accept(
-    size: int, address: Address, key: bytes, count: int
+    size: int, address: Address, key: bytes, count: int, patience: Patience | None
 ) -> dict[tuple[int, int], Connection[Any, Any]]:
     """Listen at `address` until all ranks but 0 have connected, at most JOIN_SECONDS_MAX.
 
@@ -129,14 +170,20 @@ def _accept(
         Path(address).unlink(missing_ok=True)
     connections: dict[tuple[int, int], Connection[Any, Any]] = {}
     listener = _listen(address, size, count, key)
-    give_up_at = time.monotonic() + JOIN_SECONDS_MAX
+    begun_at = time.monotonic()
+    named: tuple[int, ...] = ()
     with listener:
-        _limit_waiting(listener)
+        _limit_waiting(listener, patience.seconds / 2 if patience else _ACCEPT_SECONDS)
         while len(connections) < (size - 1) * count:
-            if time.monotonic() > give_up_at:
-                missing = ", ".join(str(n) for n in range(1, size) if (n, 0) not in connections)
+            waited = time.monotonic() - begun_at
+            missing = tuple(n for n in range(1, size) if (n, 0) not in connections)
+            if patience and waited >= patience.seconds and missing not in ((), named):
+                named = missing
+                patience.on_missing(missing)
+            if waited > JOIN_SECONDS_MAX:
+                ranks = ", ".join(map(str, missing))
                 raise DetcloudError(
-                    f"ranks {missing} of {size} did not connect within {JOIN_SECONDS_MAX:.0f} s: "
+                    f"ranks {ranks} of {size} did not connect within {JOIN_SECONDS_MAX:.0f} s: "
                     "every process has to make its DistributedContext"
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
@@ -193,10 +240,13 @@ def _is_gone(connection: Connection[Any, Any]) -> bool:
             return True
 
 
-def _limit_waiting(listener: Listener) -> None:
-    """Make `accept` time out after 5 s; `multiprocessing` has no argument for a timeout."""
+def _limit_waiting(listener: Listener, seconds: float) -> None:
+    """Make `accept` time out after `seconds`, at most _ACCEPT_SECONDS.
+
+    `multiprocessing` has no argument for a timeout.
+    """
     inner: Any = getattr(listener, "_listener", None)
-    inner._socket.settimeout(5.0)
+    inner._socket.settimeout(min(seconds, _ACCEPT_SECONDS))
 
 
 def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[Any, Any]:

@@ -4,6 +4,9 @@ The checkers of all nodes meet at the trial's first node over a channel. All nod
 results, so that each node knows the next round (detcloud/shared/gang_faults.py). In a round, the
 nodes of a group run an all-reduce together. Notices go to stderr, and node 0 prints the result as
 JSON to stdout.
+
+A node that does not meet the other nodes reports the missing nodes. Only the cluster can compare
+the reports of nodes without connections.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from detcloud.core.channel import Channel, channel_key, open_channels
+from detcloud.core.channel import Channel, Patience, channel_key, open_channels
 from detcloud.launch.gang import CHANNEL_PORT_OFFSET, Gang
 from detcloud.launch.gang_check import FAILED_CODE, print_notice, render_result, round_seconds
 from detcloud.launch.gang_workers import NodeResult, WorkerPlace, run_workers
@@ -26,6 +29,8 @@ from detcloud.shared.plurals import count_text
 from detcloud.shared.ports import find_free_port, is_port_free
 from detcloud.shared.trial_directory import TrialDirectory
 
+MISSING_MAX = 16
+"""The most missing nodes in a report."""
 SMI_SECONDS = 30.0
 SMI_ARGV = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
 
@@ -193,8 +198,7 @@ class Checker:
         return port if port and is_port_free(port) else find_free_port()
 
     def _name(self, rank: int) -> str:
-        hosts = self._gang.hosts
-        return f"node {rank} ({hosts[rank]})" if rank < len(hosts) else f"node {rank}"
+        return node_name(self._gang, rank)
 
     def _notice(self, text: str) -> None:
         if self._gang.node_rank == 0:
@@ -213,8 +217,10 @@ def main() -> int:
     address = (gang.chief, gang.port - CHANNEL_PORT_OFFSET)
     try:
         own = find_facts(gang)
-        channel = open_channels(gang.node_rank, gang.nodes, address, key, 1)[0]
-        verdict = Checker(gang, channel, spec.gang_check or {}).run(own)
+        settings = spec.gang_check or {}
+        patience = meeting_patience(directory, gang, settings)
+        channel = open_channels(gang.node_rank, gang.nodes, address, key, 1, patience)[0]
+        verdict = Checker(gang, channel, settings).run(own)
         # The chief closes last, so that no node reads a closed connection.
         channel.gather(None)
         channel.close()
@@ -226,6 +232,36 @@ def main() -> int:
         if verdict.report is not None:
             print(render_result(verdict.report), flush=True)
     return FAILED_CODE if verdict.has_failed else 0
+
+
+def meeting_patience(directory: TrialDirectory, gang: Gang, settings: dict[str, Any]) -> Patience:
+    """Return the patience by which this node reports nodes that it has not met.
+
+    The time is the longest duration of an all-reduce. Each node prints the missing nodes to the
+    trial's log, and reports them to the cluster, which compares the reports. If node 0 has met no
+    node, and the pool has never passed a check, the network may not allow the check, so node 0
+    reports nothing.
+    """
+    seconds = round_seconds(settings)
+
+    def report(missing: tuple[int, ...]) -> None:
+        names = ", ".join(node_name(gang, rank) for rank in missing)
+        print_notice(f"{node_name(gang, gang.node_rank)} has not met {names} in {seconds:.0f} s")
+        met = gang.nodes - 1 - len(missing) if gang.node_rank == 0 else 0
+        if gang.node_rank == 0 and not met and not settings.get("has_passed_before"):
+            return
+        listed = list(missing[:MISSING_MAX])
+        try:
+            directory.report.append("gang_meeting", missing=listed, met=met, seconds=seconds)
+        except DetcloudError as error:
+            print_notice(f"the missing nodes cannot be reported: {error}")
+
+    return Patience(seconds, report)
+
+
+def node_name(gang: Gang, rank: int) -> str:
+    """Return a node's rank and address for users."""
+    return f"node {rank} ({gang.hosts[rank]})" if rank < len(gang.hosts) else f"node {rank}"
 
 
 def find_facts(gang: Gang) -> NodeFacts:

@@ -14,11 +14,11 @@ from control_plane.actors.messages.trial import (
     SlotsAssigned,
     TrialKillRequested,
 )
-from control_plane.actors.messages.trial_gang_checks import GangCheckReported
+from control_plane.actors.messages.trial_gang_checks import GangCheckReported, GangMeetingDelayed
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import SetTimer
-from control_plane.actors.trial.gang_checks import MOVE_MS, bad_ranks
-from control_plane.actors.trial.state import DesiredState
+from control_plane.actors.trial.gang_checks import MOVE_MS, bad_ranks, unreachable_ranks
+from control_plane.actors.trial.state import Absence, DesiredState
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import trial_created, trial_settings
 
@@ -138,3 +138,74 @@ def test_link_blames_the_node_of_higher_rank(
 ) -> None:
     report = GangCheckReported(1, bad_nodes=nodes, bad_links=links)
     assert bad_ranks(report, 3) == ranks
+
+
+def excluded_agents(actor: ActorHarness) -> list[str]:
+    return [one.agent for one in actor.messages_to(POOL) if isinstance(one, ExclusionRequested)]
+
+
+def delay_report(rank: int, *missing: int, has_met: bool = False) -> GangMeetingDelayed:
+    return GangMeetingDelayed(1, rank, missing, has_met, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "absences", "bad"),
+    [
+        # Node 2 cannot reach node 0, which node 1 has reached.
+        (3, [Absence(0, (2,), has_met=True), Absence(2, (0,))], (2,)),
+        # Node 2 has not started its process, so that nothing is known about its machine.
+        (3, [Absence(0, (1, 2), has_met=False), Absence(1, (0,))], ()),
+        (3, [Absence(0, (2,), has_met=True)], ()),
+        # Node 0 may not have started.
+        (3, [Absence(1, (0,)), Absence(2, (0,))], ()),
+        # Node 1 has met node 0 after the report that it misses node 0.
+        (3, [Absence(0, (2,), has_met=True), Absence(1, (0,))], ()),
+        # All other nodes fail to reach node 0.
+        (3, [Absence(0, (1, 2)), Absence(1, (0,)), Absence(2, (0,))], (0,)),
+        # The list of node 0 is cut after some ranks.
+        (4, [Absence(0, (1,)), *(Absence(rank, (0,)) for rank in (1, 2, 3))], (0,)),
+        (2, [Absence(0, (1,)), Absence(1, (0,))], (1,)),
+        (4, [Absence(0, (1, 3), has_met=True), Absence(1, (0,)), Absence(3, (0,))], (1, 3)),
+    ],
+)
+def test_machines_that_cannot_meet_are_known_from_both_sides(
+    nodes: int, absences: list[Absence], bad: tuple[int, ...]
+) -> None:
+    assert unreachable_ranks(absences, nodes) == bad
+
+
+def test_trial_moves_away_from_machines_that_cannot_meet() -> None:
+    actor = gang(nodes=3)
+    actor.deliver(delay_report(2, 0))
+    assert not actor.state.allocation.has_failed_check
+    # Node 0 first misses both other nodes, and later node 2 only.
+    actor.deliver(delay_report(0, 1, 2))
+    assert actor.messages_to(POOL) == []
+    actor.deliver(delay_report(0, 2, has_met=True))
+    text = "the check of the machines failed: node 2 (c): no connection to node 0 within 60 s"
+    assert actor.messages_to(POOL) == [ExclusionRequested("c", f"trial 4: {text}", by_check=True)]
+    assert actor.state.allocation.desired_state is DesiredState.KILL
+    assert actor.state.allocation.desired_state_reason == text
+    # A duplicate excludes no machine again.
+    actor.deliver(delay_report(0, 2, has_met=True))
+    assert actor.messages_to(POOL) == []
+    exit_all(actor, 3)
+    actor.deliver(RestartDue(1))
+    assert (actor.state.restarts, actor.state.check_moves) == (0, 1)
+
+
+def test_late_report_excludes_another_machine_while_the_run_ends() -> None:
+    actor = gang(nodes=3)
+    actor.deliver(delay_report(0, 1, 2, has_met=True), delay_report(2, 0))
+    assert excluded_agents(actor) == ["c"]
+    actor.deliver(delay_report(1, 0))
+    assert excluded_agents(actor) == ["b"]
+
+
+@pytest.mark.parametrize("before", [PASSED, TrialKillRequested()])
+def test_delay_counts_only_before_the_result(before: object) -> None:
+    actor = gang(nodes=3)
+    actor.deliver(before)
+    actor.messages_to(POOL)
+    actor.deliver(delay_report(0, 2, has_met=True), delay_report(2, 0))
+    assert actor.messages_to(POOL) == []

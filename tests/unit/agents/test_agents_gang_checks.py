@@ -15,7 +15,11 @@ from control_plane.actors.messages.pool import (
     PoolConfigured,
     PoolSettings,
 )
-from control_plane.actors.messages.trial_gang_checks import FAULTS_MAX, GangCheckReported
+from control_plane.actors.messages.trial_gang_checks import (
+    FAULTS_MAX,
+    GangCheckReported,
+    GangMeetingDelayed,
+)
 from control_plane.actors.records import Place
 from control_plane.actors.trial.gang_checks import MOVES_MAX
 from control_plane.actors.trial.state import Allocation, TrialState
@@ -136,3 +140,24 @@ def test_hostile_check_is_bounded() -> None:
     message = read(hostile)
     assert isinstance(message, GangCheckReported)
     assert (len(message.text), len(message.device), len(message.bad_nodes)) == (200, 60, FAULTS_MAX)
+
+
+MEETING = {"kind": "gang_meeting", "missing": [0], "met": 0, "seconds": 60.0}
+
+
+def test_node_speaks_for_itself_about_missing_nodes() -> None:
+    # The cluster knows the node's rank: the writer 7 of node 3 is not believed to be node 7.
+    context = ReportContext("loss", node_rank=3, nodes=8)
+    message = to_message(Report(4, 2, "7", 100, {**MEETING, "node_rank": 1}), context)
+    assert message == GangMeetingDelayed(2, 3, (0,), has_met=False, waited_ms=60_000)
+    assert read({**MEETING, "missing": [*range(1, 99)], "met": 100}) == GangMeetingDelayed(
+        2, 0, tuple(range(1, 1 + FAULTS_MAX)), has_met=True, waited_ms=60_000
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"missing": 3}, {"missing": [-1]}, {"met": "x"}, {"seconds": "x"}, {"seconds": float("inf")}],
+)
+def test_malformed_reports_of_missing_nodes_are_ignored(fields: dict[str, Any]) -> None:
+    assert read({**MEETING, **fields}) is None

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError, core
-from detcloud.core.channel import open_channels
+from detcloud.core.channel import Patience, open_channels
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
 from tests.forked_process import await_exit_code, fork
-from tests.patience import PATIENCE, wait_until
+from tests.patience import PATIENCE, PROCESS_SECONDS_MAX, wait_until
 from tests.unit.core.trial_files import enter, make_trial
 
 
@@ -98,6 +98,31 @@ def test_duplicate_ranks_are_an_immediate_error(
     chief.join(join_seconds * PATIENCE)
     assert not chief.is_alive()
     assert failures[1].startswith("two processes of this trial claim to be rank 1 of 3")
+
+
+def test_waiting_processes_name_the_missing_ranks(tmp_path: Path) -> None:
+    place = str(tmp_path / "chief.sock")
+    named: list[tuple[int, tuple[int, ...]]] = []
+
+    def join(rank: int) -> None:
+        def note(missing: tuple[int, ...]) -> None:
+            named.append((rank, missing))
+
+        for channel in open_channels(rank, 3, place, b"key", 1, Patience(0.2, note)):
+            channel.close()
+
+    threads = [threading.Thread(target=join, args=(rank,), daemon=True) for rank in range(3)]
+    threads[2].start()
+    wait_until(lambda: named)
+    # Rank 0 does not listen yet.
+    assert named == [(2, (0,))]
+    threads[0].start()
+    wait_until(lambda: len(named) > 1)
+    threads[1].start()
+    for thread in threads:
+        thread.join(PROCESS_SECONDS_MAX)
+    # Each missing set is named once: rank 1 alone, unless rank 2 took more than 0.2 s to retry.
+    assert named[1:] in ([(0, (1,))], [(0, (1, 2)), (0, (1,))])
 
 
 class Strategies(ModuleType):

@@ -16,7 +16,14 @@ from detcloud.core.channel import channel_key, open_channels
 from detcloud.launch import gang_check, gang_workers
 from detcloud.launch.gang import Gang
 from detcloud.launch.gang_check import check_machines, run_checker, seconds_max
-from detcloud.launch.gang_checker import Checker, NodeFacts, Round, Verdict, find_facts
+from detcloud.launch.gang_checker import (
+    Checker,
+    NodeFacts,
+    Round,
+    Verdict,
+    find_facts,
+    meeting_patience,
+)
 from detcloud.launch.gang_workers import NodeResult, WorkerPlace, run_workers, worker_environment
 from detcloud.shared.gang_faults import Group
 from detcloud.shared.ports import find_free_port
@@ -240,6 +247,42 @@ def test_workers_get_the_ranks_of_their_group(monkeypatch: pytest.MonkeyPatch) -
     variables = worker_environment(gang(2), place, 1)
     assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == ("5", "8", "1")
     assert (variables["GLOO_SOCKET_IFNAME"], variables["NCCL_SOCKET_IFNAME"]) == ("lo", "ib0")
+
+
+def missing_nodes(tmp_path: Path, rank: int, missing: tuple[int, ...], **settings: object) -> Any:
+    """Return the reported fields after node `rank` of three has missed nodes for a second."""
+    place = directory(tmp_path)
+    patience = meeting_patience(place, gang(3, rank), {"timeout_ms": 1000, **settings})
+    assert patience.seconds == 1.0
+    patience.on_missing(missing)
+    report = tmp_path / "out" / "report-0.jsonl"
+    lines = (
+        [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+    )
+    return [(line["kind"], line["missing"], line["met"]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("rank", "missing", "has_passed_before", "lines"),
+    [
+        (2, (0,), False, [("gang_meeting", [0], 0)]),
+        (0, (2,), False, [("gang_meeting", [2], 1)]),
+        (0, (1, 2), True, [("gang_meeting", [1, 2], 0)]),
+        # The network of the machines may not allow the check.
+        (0, (1, 2), False, []),
+    ],
+)
+def test_nodes_report_the_nodes_that_they_miss(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    rank: int,
+    missing: tuple[int, ...],
+    *,
+    has_passed_before: bool,
+    lines: list[tuple[str, list[int], int]],
+) -> None:
+    assert missing_nodes(tmp_path, rank, missing, has_passed_before=has_passed_before) == lines
+    assert f"node {rank} (127.0.0.1) has not met node {missing[0]}" in capfd.readouterr().err
 
 
 @pytest.mark.nightly
