@@ -29,6 +29,8 @@ USED := tests/end_to_end
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
+# Nightly tests may take any time.
+UNLIMITED := -o timeout=0 -o faulthandler_timeout=0
 AREA ?=
 JOURNEY ?=
 # Options of `make cuda`, such as --gpus 8.
@@ -185,7 +187,7 @@ check: $(CORE)
 # What starts processes mostly waits, so it runs beside the tests that compute, which give way to it
 # and say what they have to say first.
 test: $(SETUP)
-	@$(BIN)/python -m pytest -ra -n 2 --dist loadfile $(USED) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
+	@$(BIN)/python -m pytest -ra -n 2 --dist loadfile --max-worker-restart 0 $(USED) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
 	$(BIN)/python -m pytest -ra $(DEPLOYED) > .deployed.log 2>&1 & deployed=$$!; \
 	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(DEPLOYED:%=--ignore=%); \
 	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$deployed || failed=1; \
@@ -199,18 +201,18 @@ simulate: $(CORE)
 
 # A crash at every commit, not at a sample of them.
 crashes: $(SETUP)
-	CRASH_STRIDE=1 $(BIN)/python -m pytest -ra -m '' -n logical --dist worksteal tests/simulation/test_*crash*.py
+	CRASH_STRIDE=1 $(BIN)/python -m pytest $(UNLIMITED) -ra -m '' -n logical --dist worksteal tests/simulation/test_*crash*.py
 
 # Every API and disturbance of trials on one, two and four processes, on one agent and on two.
 gangs: $(SETUP)
-	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/test_gang_weights.py
+	$(BIN)/python -m pytest $(UNLIMITED) -ra -m nightly tests/end_to_end/test_gang_weights.py
 
 # What is near to a test of the gate, and dear.
 rare: $(SETUP)
-	$(BIN)/python -m pytest -ra -m nightly --ignore=tests/end_to_end/test_gang_weights.py tests
-	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k control_clusters tests/simulation/test_mutants.py
-	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
-	REQUEST_EXAMPLES=8 $(BIN)/python -m pytest -ra tests/integration/test_hostile_requests.py
+	$(BIN)/python -m pytest $(UNLIMITED) -ra -m nightly --ignore=tests/end_to_end/test_gang_weights.py tests
+	CONTROL_SEEDS=16 $(BIN)/python -m pytest $(UNLIMITED) -ra -k control_clusters tests/simulation/test_mutants.py
+	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest $(UNLIMITED) -ra tests/integration/test_lifecycle_machine.py
+	REQUEST_EXAMPLES=8 $(BIN)/python -m pytest $(UNLIMITED) -ra tests/integration/test_hostile_requests.py
 
 # Each group of the bench at its smallest: does it still run?
 figures: $(SETUP)
@@ -218,7 +220,7 @@ figures: $(SETUP)
 
 # Checkpoints in real HDFS, and whether the model of it that the other tests use answers alike.
 stores: $(HADOOP)
-	$(BIN)/python -m pytest -ra -m nightly tests/conformance
+	$(BIN)/python -m pytest $(UNLIMITED) -ra -m nightly tests/conformance
 
 soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)

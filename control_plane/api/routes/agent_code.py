@@ -30,17 +30,19 @@ class AgentCodeAnswer(Answer):
     size: int
 
 
-class ShellScript(Response):
-    """An answer with a shell script."""
-
-    media_type = "text/x-shellscript"
+SHELL_SCRIPT = "text/x-shellscript"
 
 
-@router.get("/agent-installer", response_class=ShellScript)
+# The media type of the class would become the media type of error answers, which are JSON.
+@router.get(
+    "/agent-installer",
+    response_class=Response,
+    responses={200: {"content": {SHELL_SCRIPT: {"schema": {"type": "string"}}}}},
+)
 @allow_anyone
-def get_installer() -> ShellScript:
+def get_installer() -> Response:
     """Return the shell script that installs an agent. The script contains no secret."""
-    return ShellScript(installer_script())
+    return Response(installer_script(), media_type=SHELL_SCRIPT)
 
 
 @router.get("/agent-code")
