@@ -24,6 +24,8 @@ from local_cluster.health_routes import HealthRoutes
 from local_cluster.home import HomeFolder, HomeInvalid
 from local_cluster.http_server import (
     CLOSE_SECONDS_MAX,
+    THREADS_BY_DATABASE,
+    THREADS_BY_FILE,
     EmbeddedServer,
     configure_logging,
     open_listener,
@@ -86,6 +88,7 @@ def serve(
         relay.secret,
         public=service.public,
         close_seconds_max=CLOSE_SECONDS_MAX if settings is None else SERVICE_CLOSE_SECONDS_MAX,
+        threads=THREADS_BY_DATABASE if home.state.is_shareable else THREADS_BY_FILE,
     )
     try:
         server.run(sockets=[service.local])

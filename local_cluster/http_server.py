@@ -31,10 +31,14 @@ KEEP_ALIVE_SECONDS = 75
 CLOSE_SECONDS_MAX = 1
 BACKLOG = 256
 HANDSHAKE_SECONDS_MAX = 10.0
-# The number of concurrent handlers. The interpreter runs only a single thread at a time. More
-# threads would not increase the throughput. They would delay long requests, because a handler waits
-# for the interpreter after each row that the handler reads.
-THREADS = 2
+THREADS_BY_FILE = 4
+"""The number of concurrent handlers with the state in a file.
+
+A handler waits for the disk at each commit. The interpreter runs only a single thread at a time, so
+that more threads would delay long requests: a handler waits for the interpreter after each row.
+"""
+THREADS_BY_DATABASE = 8
+"""The number of concurrent handlers with the state in a database, whose answers handlers await."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class EmbeddedServer(uvicorn.Server):
         bounds: the numbers and times that limit the connections.
         public: a further listening socket, for other machines. None for none.
         close_seconds_max: how long unfinished responses may take after `on_stop`.
+        threads: the number of concurrent handlers.
 
     Attributes:
         limits: the open connections, and the limits on idle and slow connections.
@@ -76,8 +81,10 @@ class EmbeddedServer(uvicorn.Server):
         bounds: ConnectionBounds = DEFAULT_BOUNDS,
         public: PublicListener | None = None,
         close_seconds_max: int = CLOSE_SECONDS_MAX,
+        threads: int = THREADS_BY_FILE,
     ) -> None:
         self._public = public
+        self._threads = threads
         self.limits = ConnectionLimits(app, bounds)
         config = build_uvicorn_config(
             self.limits,
@@ -92,12 +99,13 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread: threading.Thread | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Limit the handlers to THREADS, create the relay, start to listen, and call `on_start`.
-        Listen at all sockets, `public` included.
+        """Limit the handlers, create the relay, start to listen, and call `on_start`.
+
+        The server listens at all sockets, `public` included.
 
         Called by uvicorn. An error of `on_start` ends the server.
         """
-        to_thread.current_default_thread_limiter().total_tokens = THREADS
+        to_thread.current_default_thread_limiter().total_tokens = self._threads
         if self._relay_secret is not None:
             self.limits.relay = Relay(self._relay_secret, now_ms)
         await super().startup(sockets)
