@@ -4,7 +4,7 @@ Cloud Run lets anyone invoke this service. The application itself requires a tok
 """
 
 from lambdas.gcp.adapters import adapters, cluster
-from lambdas.gcp.function import Receive, Scope, Send, client_address, header_map
+from lambdas.gcp.function import Receive, Scope, Send, caller_scope, header_map
 from lambdas.gcp.telemetry import Telemetry
 
 telemetry = Telemetry("api")
@@ -14,12 +14,11 @@ _answer = cluster.build_app(adapters.administrator_tokens())
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Pass an ASGI request to the application.
 
-    For HTTP, replace the peer's address by the address of the client behind Google's front, and
-    assign the log lines of the request to the trace in the headers. Other scopes stay unchanged.
-    Errors of the application are passed on to the server.
+    For HTTP, undo the changes of Google's front (`caller_scope`), and assign the log lines of the
+    request to the trace in the headers. Other scopes stay unchanged. Errors of the application are
+    passed on to the server.
     """
     if scope["type"] == "http":
-        headers = header_map(scope)
-        telemetry.begin_request(headers)
-        scope = {**scope, "client": client_address(headers, scope.get("client"))}
+        telemetry.begin_request(header_map(scope))
+        scope = caller_scope(scope)
     await _answer(scope, receive, send)

@@ -128,6 +128,17 @@ def header_map(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
+def caller_scope(scope: Scope) -> Scope:
+    """Return the ASGI scope of an HTTP request without the changes of Google's front.
+
+    The client is the client of the front. The header `traceparent` is removed: the front replaces
+    the caller's span and the sampled flag, and adds a trace to requests without a trace.
+    """
+    kept = [(name, value) for name, value in scope["headers"] if name != b"traceparent"]
+    client = client_address(header_map(scope), scope.get("client"))
+    return {**scope, "headers": kept, "client": client}
+
+
 def client_address(
     headers: Mapping[str, str], peer: tuple[str, int] | None
 ) -> tuple[str, int] | None:

@@ -128,6 +128,7 @@ def create(
     request: IdempotencyParameter,
     services: ServicesParameter,
     traceparent: Annotated[str, Header()] = "",
+    x_detcloud_traceparent: Annotated[str, Header()] = "",
 ) -> Response:
     """Create an experiment, or a command, notebook or shell as `kind` says; return the experiment.
 
@@ -136,11 +137,13 @@ def create(
     created, with the id null. `forked_from` is the id of the experiment that is forked, and makes
     both a family. `restored_from` is the id of a notebook or shell: a notebook or shell starts with
     its last snapshot of files, and `model_code` is ignored. The runs of the experiment continue the
-    trace of the header `traceparent`, unless the header is invalid. Errors: `invalid` for problems
-    of the configuration, for a missing template, model code, forked experiment or snapshot, and for
-    pools that cannot run the experiment. `forbidden` for the files of another user. `conflict` if
-    the checkpoint to start from was deleted in the meantime. `too_large` for an experiment that is
-    too large to store. `unavailable` if too many experiments are created at the same time.
+    trace of the header `x-detcloud-traceparent`, or else of `traceparent`. An invalid header is
+    ignored. A cluster on Google Cloud ignores `traceparent`, which Google changes. Errors:
+    `invalid` for problems of the configuration, for a missing template, model code, forked
+    experiment or snapshot, and for pools that cannot run the experiment. `forbidden` for the files
+    of another user. `conflict` if the checkpoint to start from was deleted in the meantime.
+    `too_large` for an experiment that is too large to store. `unavailable` if too many experiments
+    are created at the same time.
     """
     if body.model_code is None and body.restored_from is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
@@ -154,7 +157,7 @@ def create(
         kind=body.kind,
         forked_from=body.forked_from,
         restored_from=body.restored_from,
-        traceparent=traceparent,
+        traceparent=x_detcloud_traceparent or traceparent,
         # A test run of a schedule's configuration runs once.
         may_be_scheduled=body.validate_only or body.test_mode,
     )

@@ -175,5 +175,6 @@ class Connection:
     def _mutate(self, method: str, path: str, body: object, key: str | None = None) -> Any:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         if self.traceparent:
-            headers["traceparent"] = self.traceparent
+            # Google's front of Cloud Run replaces the standard header.
+            headers["traceparent"] = headers["x-detcloud-traceparent"] = self.traceparent
         return self.http.request(method, f"{API}{path}", body, headers)

@@ -22,7 +22,7 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
 from lambdas.gcp.adapters import GcpAdapters
-from lambdas.gcp.function import AGAIN, Call, Function, client_address
+from lambdas.gcp.function import AGAIN, Call, Function, caller_scope, client_address
 from lambdas.gcp.invocations import invoke_url
 from lambdas.gcp.row_events import (
     SENDER_SECONDS,
@@ -457,3 +457,13 @@ def test_client_address_is_the_last_forwarded_address() -> None:
     assert client_address(claimed, peer) == ("203.0.113.7", 0)
     assert client_address({"x-forwarded-for": "2001:db8::1"}, peer) == ("2001:db8::1", 0)
     assert client_address({}, peer) == peer
+
+
+def test_request_loses_the_trace_and_the_peer_of_googles_front() -> None:
+    own = (b"x-detcloud-traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())
+    forwarded = (b"x-forwarded-for", b"203.0.113.7")
+    front = (b"traceparent", f"00-{TRACE}-53995c3f42cd8ad8-01".encode())
+    given = {"type": "http", "path": "/", "headers": [front, own, forwarded], "client": ("::1", 4)}
+    expected = {"headers": [own, forwarded], "client": ("203.0.113.7", 0)}
+    assert caller_scope(given) == {"type": "http", "path": "/", **expected}
+    assert given["client"] == ("::1", 4)

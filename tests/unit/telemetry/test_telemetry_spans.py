@@ -1,6 +1,7 @@
 """The spans of traced runs, from the header of a submission to a collector."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,13 @@ NS = 1_000_000
 DURATIONS = {"code": 300, "packages": 200, "machine": 90_000, "agent": 50_000}
 
 
-def submit(cluster: Cluster, header: str | None = HEADER, config: str = CONFIG) -> Answer:
-    headers = [] if header is None else [("traceparent", header)]
+def submit(
+    cluster: Cluster,
+    header: str | None = HEADER,
+    config: str = CONFIG,
+    more: Sequence[tuple[str, str]] = (),
+) -> Answer:
+    headers = [*more] if header is None else [("traceparent", header), *more]
     content = {"config": config, "model_code": cluster.store_code()}
     return call(
         cluster.app,
@@ -112,6 +118,16 @@ def test_code_of_a_run_continues_the_trace(cluster: Cluster) -> None:
     [parent, *_] = variables(Agent(cluster))
     expected = span_id(TRACE, 1, 1, RUN)
     assert parent == f"TRACEPARENT=00-{TRACE}-{expected}-01"
+
+
+@pytest.mark.parametrize("standard", [HEADER, "of nobody", None])
+def test_own_header_takes_precedence_over_the_standard_header(
+    cluster: Cluster, standard: str | None
+) -> None:
+    own = ("X-Detcloud-Traceparent", f"00-{'c' * 32}-{'d' * 16}-01")
+    submit(cluster, standard, more=[own])
+    expected = span_id("c" * 32, 1, 1, RUN)
+    assert variables(Agent(cluster))[0] == f"TRACEPARENT=00-{'c' * 32}-{expected}-01"
 
 
 def test_configured_variable_replaces_the_trace(cluster: Cluster) -> None:
