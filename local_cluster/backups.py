@@ -17,8 +17,8 @@ from typing import Any
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
+from local_cluster.cluster_id import read_cluster_id
 from local_cluster.home import FILES_ID, HomeFolder, HomeInUse
 from local_cluster.restore import restore_backup
 

@@ -19,7 +19,6 @@ from control_plane.restoration.restart import RestartReport, begin_incarnation, 
 from control_plane.state.sqlite import SqliteTable, check_table_file
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import (
     FOLDERS,
     OPTIONAL_SECRETS,
@@ -32,6 +31,7 @@ from local_cluster.backup_archive import (
     read_description,
     read_files,
 )
+from local_cluster.cluster_id import read_cluster_id
 from local_cluster.home import HomeFolder
 from local_cluster.server_group import forget_group
 from local_cluster.state_mark import RESTART_STEP, StateMark

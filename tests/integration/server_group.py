@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,9 +74,23 @@ class GroupServer:
 
 
 class ServerGroup:
-    """Two servers with a common state and common files, which start on demand."""
+    """Two servers with a common state and common files, which start on demand.
 
-    def __init__(self, folder: Path, state: str, ports: tuple[int, int]) -> None:
+    Args:
+        folder: a folder for all files.
+        state: the URL of the database.
+        ports: the ports of the servers.
+        place: the options that name the place of the objects. None for a common folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        state: str,
+        ports: tuple[int, int],
+        place: Sequence[str] | None = None,
+    ) -> None:
+        self._place = place
         self.folder = folder
         self.state = state
         self.servers = [GroupServer(folder / f"home{port}", port) for port in ports]
@@ -97,7 +112,8 @@ class ServerGroup:
         server = self.servers[number]
         server.home.mkdir(exist_ok=True)
         command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(server.home)]
-        command += ["--port", str(server.port), "--files", str(self.folder / files)]
+        command += ["--port", str(server.port)]
+        command += self._place or ["--files", str(self.folder / files)]
         command += ["--config", str(self.folder / "cluster.yaml")] if number == 0 else []
         with (server.home / "stderr.log").open("ab") as errors:
             server.process = subprocess.Popen(

@@ -58,9 +58,9 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--files`,
-    `--clouds` and `--foreground`. Without an option, the value is None, or False for
-    `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`,
+    `--foreground` and those of `add_place_options`. Without an option, the value is None, or False
+    for `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -279,6 +279,7 @@ def _choices(arguments: Namespace) -> ServerChoices:
         port=arguments.port,
         config=arguments.config,
         files=arguments.files,
+        files_credentials=arguments.files_credentials,
         clouds=arguments.clouds,
     )
 
