@@ -12,10 +12,12 @@ import pytest
 
 from detcloud.client import Client
 from detcloud.client.download import download_model_code
+from detcloud.shared import pins
 from detcloud.shared.bucket_address import bucket_address
 from detcloud.shared.http import ApiError
 from detcloud.shared.processes import list_descendants
 from detcloud.shared.s3 import Bucket
+from local_cluster.certificates import read_pin
 from tests.emulators.postgresql import Postgresql
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.server import free_port
@@ -158,16 +160,20 @@ def test_store_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, store
 
 
 @pytest.fixture
-def group(tmp_path: Path, store: Store, postgres: Postgresql) -> Iterator[ServerGroup]:
+def group(
+    tmp_path: Path, store: Store, postgres: Postgresql, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServerGroup]:
+    monkeypatch.setattr(pins, "_pins", {})
     ports = free_port(), free_port()
-    with ServerGroup(tmp_path, postgres.new_schema(), ports, store.options) as group:
+    state = postgres.new_schema()
+    with ServerGroup(tmp_path, state, ports, store.options, has_tls=True) as group:
         group.start(0)
         group.start(1)
         group.start_agent()
         yield group
 
 
-def test_servers_of_a_group_share_the_bucket(
+def test_servers_of_a_group_share_the_bucket_and_the_certificate(
     group: ServerGroup, store: Store, shared_folder: Path, tmp_path: Path
 ) -> None:
     model = model_dir(tmp_path / "code")
@@ -176,6 +182,9 @@ def test_servers_of_a_group_share_the_bucket(
         group.client(0).create_experiment(wanted, model)
     wanted["checkpoint_storage"] = {"type": "shared_fs", "host_path": str(shared_folder)}
     experiment = group.client(0).create_experiment(wanted, model)
+    found = {read_pin(server.home / "server.pem") for server in group.servers}
+    assert found == {group.pin}
+    # The agent has a single pin, and continues at the other server.
     group.servers[0].kill()
     survivor = group.client(1)
     wait_until(lambda: has_completed(survivor, experiment.id), what="the completion")
