@@ -87,6 +87,19 @@ def has_completed(client: Client, experiment: int) -> bool:
     return client.experiment(experiment).state == "COMPLETED"
 
 
+def run_command(home: Path, *words: str) -> str:
+    """Run a `detcloud` command with a data folder, and return the output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "detcloud.cli.main", *words],
+        env={**environment(), "DETCLOUD_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def fetch_code(client: Client, experiment: int, folder: Path) -> None:
     digest = client.experiment(experiment).code_sha256
     download_model_code(client, digest, folder)
@@ -122,6 +135,11 @@ def test_search_runs_and_objects_are_in_the_bucket_only(
     assert fetched == (tmp_path / "model/train.py").read_text()
     assert_no_secret(cluster)
     assert cluster.stop() == 0
+    archive = str(tmp_path / "backup.tar")
+    address = store.options[1]
+    assert f"which stay in {address}" in run_command(cluster.home, "backup", archive)
+    restored = run_command(tmp_path / "restored", "restore", archive, "--yes")
+    assert f"start the server with --files '{address}'" in restored
     # A later start needs no option, and continues with the recorded bucket.
     again = EmbeddedCluster(cluster.home)
     try:

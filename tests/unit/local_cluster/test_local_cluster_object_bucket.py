@@ -13,7 +13,14 @@ from control_plane.state.table import Unavailable
 from detcloud.shared.bucket_address import bucket_address
 from detcloud.shared.s3 import Bucket
 from local_cluster.adapters import LocalAdapters
+from local_cluster.backup_archive import (
+    BackupDescription,
+    read_description,
+    read_files,
+    write_backup,
+)
 from local_cluster.cluster_id import load_or_create_cluster_id
+from local_cluster.embedded_cluster import build_embedded_cluster
 from local_cluster.home import FILES_ID, HomeFolder, HomeInvalid
 from local_cluster.object_bucket import (
     MARK,
@@ -22,6 +29,7 @@ from local_cluster.object_bucket import (
     open_bucket,
     read_credentials,
 )
+from local_cluster.restore import restore_backup
 from local_cluster.server_group import join_group
 from tests.emulators.postgresql import Postgresql
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
@@ -201,6 +209,60 @@ def test_folder_for_checkpoints_stays(
     assert home.checkpoints == tmp_path / "files/checkpoints"
     choose_files(home, str(tmp_path / "files"), None)
     assert home.bucket == (None, None)
+
+
+class TestBackup:
+    """Backups and restores of a cluster with its objects in a bucket."""
+
+    @pytest.fixture
+    def bucket(self, home: HomeFolder, keys: Path, s3: SeaweedFs) -> Bucket:
+        bucket = s3.bucket("of/a lab")
+        choose_files(home, address(bucket), keys)
+        cluster = build_embedded_cluster(home, "me")
+        cluster.adapters.object_store.put(CODE, b"code")
+        cluster.mark.advance()
+        cluster.table.close()
+        return bucket
+
+    def write(self, home: HomeFolder, archive: Path) -> BackupDescription:
+        return write_backup(home, archive, lambda _: BackupDescription(cluster_id(home), 1))
+
+    def test_backup_names_the_bucket_and_leaves_objects_out(
+        self, home: HomeFolder, bucket: Bucket, tmp_path: Path
+    ) -> None:
+        # A folder from the time before the bucket is no part of the cluster.
+        home.objects.mkdir()
+        (home.objects / "old").touch()
+        archive = tmp_path / "b.tar"
+        assert self.write(home, archive).bucket == address(bucket)
+        assert read_description(archive).bucket == address(bucket)
+        assert not [f.name for f in read_files(archive) if f.name.startswith("objects/")]
+        assert SECRET_KEY.encode() not in archive.read_bytes()
+
+    def test_restored_cluster_uses_the_bucket_again(
+        self, home: HomeFolder, bucket: Bucket, keys: Path, tmp_path: Path
+    ) -> None:
+        self.write(home, tmp_path / "b.tar")
+        other = HomeFolder(tmp_path / "other")
+        assert restore_backup(other, tmp_path / "b.tar").backup.bucket == address(bucket)
+        choose_files(other, address(bucket), keys)
+        store = LocalAdapters(other).object_store
+        assert b"".join(store.get(CODE)) == b"code"
+
+    def test_objects_of_a_backup_are_restored_into_the_bucket(
+        self, home: HomeFolder, keys: Path, s3: SeaweedFs, tmp_path: Path
+    ) -> None:
+        cluster = build_embedded_cluster(home, "me")
+        cluster.adapters.object_store.put(CODE, b"code")
+        cluster.mark.advance()
+        cluster.table.close()
+        self.write(home, tmp_path / "b.tar")
+        bucket = s3.bucket()
+        bucket.write(CODE.text, (b"copied",))
+        choose_files(home, address(bucket), keys)
+        restore_backup(home, tmp_path / "b.tar")
+        assert b"".join(bucket.read(CODE.text)) == b"code"
+        claim_bucket(home)
 
 
 class TestGroup:
