@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.agent.machine.server_access import get
 from detcloud.client import Client
 from detcloud.client.download import download_model_code
 from detcloud.shared import pins
@@ -87,16 +88,16 @@ def has_completed(client: Client, experiment: int) -> bool:
     return client.experiment(experiment).state == "COMPLETED"
 
 
-def run_command(home: Path, *words: str) -> str:
+def run_command(home: Path, *words: str, **variables: str) -> str:
     """Run a `detcloud` command with a data folder, and return the output."""
     done = subprocess.run(
         [sys.executable, "-m", "detcloud.cli.main", *words],
-        env={**environment(), "DETCLOUD_HOME": str(home)},
+        env={**environment(), "DETCLOUD_HOME": str(home), **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -133,6 +134,10 @@ def test_search_runs_and_objects_are_in_the_bucket_only(
     fetch_code(client, experiment, tmp_path / "fetched")
     fetched = (tmp_path / "fetched/train.py").read_text()
     assert fetched == (tmp_path / "model/train.py").read_text()
+    code = client.get("/agent-code")
+    token = (cluster.home / "token").read_text().strip()
+    answer = get(client.url, f"/api/v1/agent-code/{code['sha256']}", token=token)
+    assert len(answer.content) == code["size"]
     assert_no_secret(cluster)
     assert cluster.stop() == 0
     archive = str(tmp_path / "backup.tar")
@@ -191,9 +196,21 @@ def group(
         yield group
 
 
+def join_line(group: ServerGroup, home: Path) -> str:
+    """Return the line that adds a machine, of a user with the addresses of all servers."""
+    assert group.pin is not None
+    variables = {"DETCLOUD_URL": group.url, "DETCLOUD_TOKEN": group.token}
+    variables |= {"DETCLOUD_PIN": group.pin, "HOME": str(home)}
+    return run_command(home, "agent", "join-line", "--pool", POOL, **variables)
+
+
 def test_servers_of_a_group_share_the_bucket_and_the_certificate(
     group: ServerGroup, store: Store, shared_folder: Path, tmp_path: Path
 ) -> None:
+    line = join_line(group, tmp_path)
+    assert f"curl -kfsSL {group.servers[0].url}/api" in line
+    assert f"--url {group.url} " in line
+    assert f"--pin {group.pin}" in line
     model = model_dir(tmp_path / "code")
     wanted = {**config(), "resources": {"resource_pool": POOL}}
     with pytest.raises(ApiError, match="no common place for checkpoints"):
