@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from control_plane.access.tunnel_relay import RelaySource, TunnelRelay
 from control_plane.agents.long_polls import LongPollRegistry
-from control_plane.aws.object_store import S3ObjectStore
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.server_clouds import ServerClouds
 from control_plane.local.state_places import OpenTable
+from control_plane.objects.bucket_store import BucketObjectStore
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from lambdas.agent_code_keeper import AgentCodeKeeper
@@ -186,7 +186,7 @@ class LocalAdapters(CloudPoolAdapters):
         bucket = open_bucket(self._home)
         if bucket is None:
             return DirectoryObjectStore(self._home.objects, self.url_signer)
-        return S3ObjectStore(bucket.bucket, self.clock)
+        return BucketObjectStore(bucket.bucket, self.clock)
 
     @property
     def checkpoint_remedy(self) -> str:

@@ -91,12 +91,12 @@ class HomeFolder:
         return address, credentials if isinstance(credentials, str) else None
 
     def set_bucket(self, address: str | None, credentials: str | None = None) -> None:
-        """Record the bucket with the objects; None for the folder `objects`. Raises OSError.
+        """Record the bucket with the objects, or the folder `objects`. Raises OSError.
 
         The folder of checkpoints stays.
 
         Args:
-            address: the address in the form of `parse_bucket_address`, or None.
+            address: the address in the form of `parse_bucket_address`. None for the folder.
             credentials: the path of the file with the credentials, or None.
         """
         places = {"bucket": address, "credentials": credentials}

@@ -7,6 +7,7 @@ so that two clusters never mix their objects.
 import configparser
 import json
 import os
+import re
 import uuid
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ MARK = "files-id"
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # A digest of no content, for a signed URL that nobody sends.
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-_LOOPBACK = ("localhost", "127.", "::1")
+_LOOPBACK = re.compile(r"127(\.[0-9]+){3}")
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class ObjectBucket:
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether only this machine can reach the store, and therefore its signed URLs."""
+        """Whether only this machine can reach the store, and therefore signed URLs."""
         host = urlsplit(self.place.endpoint_url or "").hostname or ""
-        return host.startswith(_LOOPBACK)
+        return host in ("localhost", "::1") or bool(_LOOPBACK.fullmatch(host))
 
     def read_mark(self) -> Mark | None:
         """Return the mark. Return None for a bucket that no cluster has used."""
@@ -81,11 +82,11 @@ class ObjectBucket:
                 "another prefix"
             ) from None
 
-    def write_mark(self, mark: Mark) -> None:
-        """Write or replace the mark."""
+    def write_mark(self, mark: Mark, *, if_absent: bool = False) -> None:
+        """Write or replace the mark. With `if_absent`, an existing mark stays."""
         body = json.dumps({"id": mark.id, "cluster": mark.cluster}).encode()
         try:
-            self.bucket.write(MARK, (body,))
+            self.bucket.write(MARK, (body,), if_absent=if_absent)
         except BucketError as error:
             raise _refusal(error) from None
 
@@ -102,12 +103,18 @@ class ObjectBucket:
         Write the mark, and check that agents can get signed URLs. Raises HomeInvalid if the store
         cannot be used, or if the objects belong to another cluster.
         """
-        mark = self.read_mark() or Mark(uuid.uuid4().hex, cluster_id)
+        mark = self.read_mark()
+        if mark is None:
+            fresh = Mark(uuid.uuid4().hex, cluster_id)
+            self.write_mark(fresh, if_absent=True)
+            # Another server may have been faster.
+            mark = self.read_mark() or fresh
         if mark.cluster != cluster_id:
             raise HomeInvalid(
                 f"--files: {self.place} has the objects of the cluster {mark.cluster}, and the "
                 f"state here is of the cluster {cluster_id}; choose another prefix"
             )
+        # The permission to write may have been withdrawn since the last start.
         self.write_mark(mark)
         try:
             self.bucket.signed_put_url(MARK, 60, 0, _EMPTY_SHA256)
@@ -215,7 +222,7 @@ def read_credentials(path: Path) -> tuple[str, str]:
     """Return the access key and the secret key in a file of AWS's form.
 
     The file has one section, or a section `default`. Raises HomeInvalid if other users can read the
-    file, or if a key is missing. No message shows a key.
+    file, if a key is missing, or if the keys are temporary. No message shows a key.
     """
     keys = "aws_access_key_id and aws_secret_access_key"
     parser = configparser.RawConfigParser()
@@ -240,6 +247,11 @@ def read_credentials(path: Path) -> tuple[str, str]:
     secret_key = section.get("aws_secret_access_key", "").strip()
     if not access_key or not secret_key:
         raise HomeInvalid(f"--files-credentials: the section [{name}] of {path} needs {keys}")
+    if "aws_session_token" in section:
+        raise HomeInvalid(
+            f"--files-credentials: the keys in {path} are temporary; write lasting keys into the "
+            "file, or leave the option out to use the credentials of the environment"
+        )
     return access_key, secret_key
 
 
@@ -311,7 +323,7 @@ def _copy_first(source: object, target: object) -> HomeInvalid:
 
 
 def _complete_place(place: BucketPlace) -> BucketPlace:
-    """Return the place with the endpoint of the environment, if the place has none."""
+    """Return the place. A place without an endpoint gets the endpoint of the environment."""
     if place.endpoint_url is not None:
         return place
     given = next(filter(None, map(os.environ.get, _ENDPOINT_VARIABLES)), None)

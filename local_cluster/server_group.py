@@ -76,7 +76,7 @@ def forget_group(table: StateTable) -> None:
 
 
 def _check_files_folder(home: HomeFolder, table: StateTable) -> None:
-    """Compare the folder or bucket of objects with that of the group.
+    """Compare the folder or bucket of objects with the place of the group.
 
     The first server stores the id of its place. Raises Unavailable if the place is another one,
     HomeInvalid for a bucket that cannot be used, and TableError and OSError.

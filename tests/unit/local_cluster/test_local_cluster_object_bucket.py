@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.aws.object_store import S3ObjectStore
+from control_plane.objects.bucket_store import BucketObjectStore
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.store import model_code_key
 from control_plane.state.table import Unavailable
@@ -21,6 +21,7 @@ from local_cluster.backup_archive import (
 )
 from local_cluster.cluster_id import load_or_create_cluster_id
 from local_cluster.embedded_cluster import build_embedded_cluster
+from local_cluster.first_run import announce_start
 from local_cluster.home import FILES_ID, HomeFolder, HomeInvalid
 from local_cluster.object_bucket import (
     MARK,
@@ -31,6 +32,7 @@ from local_cluster.object_bucket import (
 )
 from local_cluster.restore import restore_backup
 from local_cluster.server_group import join_group
+from local_cluster.service import ServiceSettings, open_service
 from tests.emulators.postgresql import Postgresql
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.server import free_port
@@ -72,7 +74,7 @@ def test_objects_are_stored_in_the_chosen_bucket(
     choose_files(home, address(bucket), keys)
     with closing(LocalAdapters(home).state_table):
         store = LocalAdapters(home).object_store
-    assert isinstance(store, S3ObjectStore)
+    assert isinstance(store, BucketObjectStore)
     store.put(CODE, b"code")
     assert dict(bucket.list_objects(""))[CODE.text] == 4
     assert not home.objects.exists()
@@ -168,6 +170,12 @@ def test_incomplete_credentials_are_refused_without_the_content(tmp_path: Path, 
     assert "hidden" not in str(refusal.value)
 
 
+def test_temporary_credentials_are_refused(keys: Path) -> None:
+    keys.write_text(f"{keys.read_text()}aws_session_token = hidden\n")
+    with pytest.raises(HomeInvalid, match="are temporary; write lasting keys"):
+        read_credentials(keys)
+
+
 def test_missing_credentials_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HomeInvalid, match="keys cannot be read: No such file"):
         read_credentials(tmp_path / "keys")
@@ -209,6 +217,22 @@ def test_folder_for_checkpoints_stays(
     assert home.checkpoints == tmp_path / "files/checkpoints"
     choose_files(home, str(tmp_path / "files"), None)
     assert home.bucket == (None, None)
+
+
+def test_start_names_the_bucket_and_an_address_that_others_cannot_reach(
+    home: HomeFolder, keys: Path, s3: SeaweedFs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = s3.bucket("lab")
+    choose_files(home, address(bucket), keys)
+    service = open_service(home, ServiceSettings("127.0.0.1", 0), None)
+    service.close()
+    cluster = build_embedded_cluster(home, "me")
+    announce_start(home, cluster, service)
+    cluster.table.close()
+    text = capsys.readouterr().out
+    assert f"model code and logs are in s3://{bucket.place.name}/lab at {s3.url}" in text
+    assert "other machines cannot reach this address of the store" in text
+    assert f"checkpoints are in {home.checkpoints}" in text
 
 
 class TestBackup:
