@@ -108,8 +108,7 @@ def write_backup(
             f"no cluster ever ran in {home.folder}: there is nothing to back up"
         )
     bucket = home.bucket[0] or ""
-    folders = () if bucket else FOLDERS[:1]
-    folders += FOLDERS[1:] if with_checkpoints else ()
+    folders = (*(() if bucket else FOLDERS[:1]), *(FOLDERS[1:] if with_checkpoints else ()))
     partial = archive.with_name(f".{archive.name}.partial")
     partial.unlink(missing_ok=True)
     try:

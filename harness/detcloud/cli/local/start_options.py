@@ -44,6 +44,8 @@ def _parse_path(text: str) -> Path:
 
 def _parse_files(text: str) -> str:
     """Return a checked address of a bucket, or an absolute path."""
+    if not text:
+        raise ArgumentTypeError("must not be empty")
     if "://" not in text:
         return str(_parse_path(text))
     try:
