@@ -33,6 +33,8 @@ from local_cluster.object_bucket import (
 from local_cluster.restore import restore_backup
 from local_cluster.server_group import join_group
 from local_cluster.service import ServiceSettings, open_service
+from tests.conformance.lacking_stores import lacking
+from tests.emulators.lacking_front import Feature, MissingFeature, lacking_front
 from tests.emulators.postgresql import Postgresql
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.server import free_port
@@ -137,6 +139,18 @@ def test_store_that_cannot_be_used_is_refused_and_not_recorded(
     with pytest.raises(HomeInvalid, match=f"^--files: .*{message}") as refusal:
         choose_files(home, text, keys)
     assert "somebody" not in str(refusal.value)
+    assert home.bucket == (None, None)
+
+
+def test_store_that_refuses_checksums_is_refused(
+    home: HomeFolder, keys: Path, s3: SeaweedFs
+) -> None:
+    bucket = s3.bucket()
+    store = lacking("s3", Feature.CHECKSUMS, MissingFeature.REFUSES, s3.url)
+    with lacking_front(store) as front:
+        with pytest.raises(HomeInvalid, match="cannot upload model code to this store"):
+            choose_files(home, address(bucket, endpoint_url=front.url), keys)
+        assert front.met > 0
     assert home.bucket == (None, None)
 
 
