@@ -61,6 +61,8 @@ class Services:
     """The version of detcloud that runs here."""
     checkpoints: CheckpointStorage
     """The checkpoint store of experiments whose configuration names no store."""
+    checkpoint_remedy: str = ""
+    """The advice for these experiments if the store `checkpoints` is not usable, or ""."""
     long_polls: LongPollRegistry | None = None
     """The registry of waiting long polls. None on a host where waiting is expensive."""
     providers: frozenset[str] = frozenset()

@@ -69,6 +69,14 @@ class Adapters(ABC):
         return frozenset()
 
     @property
+    def checkpoint_remedy(self) -> str:
+        """The advice for experiments without a checkpoint store.
+
+        "", the default, if `checkpoint_storage` is usable.
+        """
+        return ""
+
+    @property
     def distant_types(self) -> frozenset[str]:
         """The provider types for instances without access to `checkpoint_storage`.
 

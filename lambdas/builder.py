@@ -261,6 +261,7 @@ class Cluster:
             cluster_id=adapters.cluster_id,
             version=__version__,
             checkpoints=adapters.checkpoint_storage,
+            checkpoint_remedy=adapters.checkpoint_remedy,
             long_polls=adapters.long_polls,
             providers=adapters.provider_types,
             distant_providers=adapters.distant_types,

@@ -15,6 +15,7 @@ from local_cluster.backup_schedule import BackupSchedule
 from local_cluster.clouds import CloudsRefused, choose_clouds
 from local_cluster.cluster import serve
 from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
+from local_cluster.object_bucket import choose_files
 from local_cluster.service import ServiceSettings
 from local_cluster.state_move import choose_state
 from local_cluster.trusted_proxies import Network, parse_network, parse_prefix
@@ -40,12 +41,11 @@ def main() -> int:
         with home.claim():
             if state is not None:
                 _choose_state(home, state)
-            if options.files is not None:
-                home.set_files(options.files)
             with (
                 home.state.claim(is_shared=True),
                 home.state.claim_folder(home.load_or_create_id()),
             ):
+                choose_files(home, options.files, options.files_credentials)
                 if options.clouds is not None:
                     choose_clouds(home, options.clouds)
                 serve(home, options.slots, options.port, options.config, _service_settings(options))
@@ -176,9 +176,9 @@ def _options() -> argparse.Namespace:
     """Return the options of the command line. Invalid options end the process with status 2.
 
     The options are those of `serve`: `home` (the path of the data folder), `slots`, `port` and
-    `config`, and the fields of ServiceSettings. Others are `files`, the folder of objects and
-    checkpoints, and `clouds`, the choice of `choose_clouds`. Options that are not given are None or
-    False.
+    `config`, and the fields of ServiceSettings. Others are `files` and `files_credentials`, the
+    choices of `choose_files`, and `clouds`, the choice of `choose_clouds`. Options that are
+    not given are None or False.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local_cluster", description="Run a cluster on this machine."
@@ -186,7 +186,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")
     parser.add_argument("--port", type=int, help="where to listen; by default where it was")
-    parser.add_argument("--files", type=Path, help="the folder of objects and checkpoints")
+    parser.add_argument("--files", help="the folder of objects and checkpoints, or a bucket")
+    parser.add_argument("--files-credentials", type=Path, help="the credentials for the bucket")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
     parser.add_argument("--clouds", help="a file with remote accounts, or none")
     group = parser.add_argument_group("a server that other machines call")

@@ -3,11 +3,10 @@
 All data is in a folder. Instances are processes of the machine, or machines in remote accounts.
 """
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from control_plane.access.tunnel_relay import RelaySource, TunnelRelay
@@ -15,17 +14,18 @@ from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.server_clouds import ServerClouds
 from control_plane.local.state_places import OpenTable
+from control_plane.objects.bucket_store import BucketObjectStore
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
-from control_plane.rows import cluster_rows
-from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.agent_code_keeper import AgentCodeKeeper
 from lambdas.cloud_pools import CloudPoolAdapters
 from lambdas.other_clouds import HostParts
 from lambdas.server_accounts import describe_accounts, open_issuer
 from local_cluster.clouds import CLOUD_REMEDY, load_clouds
+from local_cluster.cluster_id import load_or_create_cluster_id
 from local_cluster.home import HomeFolder
 from local_cluster.instances import InstanceLauncher
+from local_cluster.object_bucket import open_bucket
 from local_cluster.tunnel_relay import GroupRelay
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
@@ -33,19 +33,13 @@ from provisioner.model import ProvisionerSettings
 if TYPE_CHECKING:
     from control_plane.agents.storage_credentials import CredentialIssuer
     from control_plane.fleet.notices import InstanceNotice
+    from control_plane.objects.store import ObjectStore
 
+CHECKPOINT_REMEDY: Final = (
+    "set checkpoint_storage of the cluster configuration to a bucket, or to a folder that all "
+    "machines share"
+)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-
-_CLUSTER_ID = Key(*cluster_rows.CLUSTER_ID.only_key)
-
-
-def read_cluster_id(table: StateTable) -> str | None:
-    """Read the id of the cluster that a state table belongs to.
-
-    Return None if no server has used the table yet. Raises TableError.
-    """
-    row = table.get(_CLUSTER_ID)
-    return None if row is None else row.body.decode()
 
 
 @dataclass(frozen=True)
@@ -171,12 +165,7 @@ class LocalAdapters(CloudPoolAdapters):
 
         Raises TableError.
         """
-        known = read_cluster_id(self.state_table)
-        if known is not None:
-            return known
-        cluster_id = str(uuid.uuid4())
-        self.state_table.commit((Put(_CLUSTER_ID, 1, cluster_id.encode(), Expect.ABSENT),))
-        return cluster_id
+        return load_or_create_cluster_id(self.state_table)
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
@@ -188,12 +177,25 @@ class LocalAdapters(CloudPoolAdapters):
         return HmacUrlSigner(self._home.load_or_create_secret("signing.key").encode())
 
     @cached_property
-    def object_store(self) -> DirectoryObjectStore:
-        """The store of model code, logs and metrics in the folder `objects`.
+    def object_store(self) -> "ObjectStore":
+        """The store of model code, logs and metrics: the folder `objects`, or a bucket.
 
-        Raises HomeInvalid for an invalid `signing.key`, and OSError.
+        No request is sent yet. Raises HomeInvalid for an invalid `signing.key` or a damaged record
+        of the bucket, and OSError.
         """
-        return DirectoryObjectStore(self._home.objects, self.url_signer)
+        bucket = open_bucket(self._home)
+        if bucket is None:
+            return DirectoryObjectStore(self._home.objects, self.url_signer)
+        return BucketObjectStore(bucket.bucket, self.clock)
+
+    @property
+    def checkpoint_remedy(self) -> str:
+        """The advice for experiments without a checkpoint store; "" if the default store works.
+
+        Several servers with a bucket share no folder for checkpoints.
+        """
+        is_shared = self._home.bucket[0] is not None and self._home.state.is_shareable
+        return CHECKPOINT_REMEDY if is_shared else ""
 
     @cached_property
     def checkpoint_storage(self) -> Directory:

@@ -2,7 +2,7 @@
 
     detcloud-backup.json    the description: format, time, cluster and version of detcloud
     state.db                a consistent copy of the state table
-    objects/                model code, logs and metrics
+    objects/                model code, logs and metrics, unless a bucket has the objects
     checkpoints/            only if requested
     token, agent.token, signing.key
     server.pem              only of a server for other machines, whose pin then stays
@@ -18,7 +18,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -57,6 +57,8 @@ class BackupDescription:
     """Whether the backup contains checkpoints."""
     format: int = FORMAT
     """The version of the archive's format."""
+    bucket: str = ""
+    """The address of the bucket with the objects, which are not in the backup. "" for a folder."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ def write_backup(
 ) -> BackupDescription:
     """Write a backup of the cluster in `home` to the new file `archive`; return the description.
 
-    The backup contains the state, the objects and the secrets of the cluster. The file appears
-    under its name only when it is complete, readable by its owner only. After an error, no file
-    remains. A temporary copy of the state is made in `home`.
+    The backup contains the state, the objects and the secrets of the cluster. Objects in a bucket
+    are left out, and the description names the bucket. The file appears under its name only when it
+    is complete, readable by its owner only. After an error, no file remains. A temporary copy of
+    the state is made in `home`.
 
     Args:
         archive: the path of the file to write.
@@ -104,7 +107,8 @@ def write_backup(
         raise FileNotFoundError(
             f"no cluster ever ran in {home.folder}: there is nothing to back up"
         )
-    folders = FOLDERS if with_checkpoints else FOLDERS[:1]
+    bucket = home.bucket[0] or ""
+    folders = (*(() if bucket else FOLDERS[:1]), *(FOLDERS[1:] if with_checkpoints else ()))
     partial = archive.with_name(f".{archive.name}.partial")
     partial.unlink(missing_ok=True)
     try:
@@ -120,7 +124,7 @@ def write_backup(
             state = Path(scratch) / STATE
             home.state.copy_to(state)
             check_table_file(state)
-            description = describe(state)
+            description = replace(describe(state), bucket=bucket)
             for folder in folders:
                 writer.add_folder(folder)
             writer.add_file(state, STATE)
@@ -196,6 +200,7 @@ def _parse_description(file: ArchivedFile) -> BackupDescription:
             str(fields["version"]),
             bool(fields["has_checkpoints"]),
             int(fields["format"]),
+            str(fields.get("bucket", "")),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BackupInvalid(f"{DESCRIPTION} of the backup cannot be read: {error!r}") from None
@@ -292,6 +297,16 @@ def _files_below(folder: Path) -> Iterator[Path]:
             path = Path(parent) / name
             if not path.is_symlink() and path.is_file():
                 yield path
+
+
+def read_blocks(file: ArchivedFile) -> Iterator[bytes]:
+    """Yield the content of a file of an archive. Raises BackupInvalid if the archive ends early."""
+    left = file.size
+    while left and (block := file.content.read(min(left, 1 << 20))):
+        left -= len(block)
+        yield block
+    if left:
+        raise BackupInvalid(f"the backup is damaged: it ends within {file.name}")
 
 
 def copy_file(file: ArchivedFile, target: Path) -> None:

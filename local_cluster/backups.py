@@ -17,9 +17,9 @@ from typing import Any
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
-from local_cluster.home import FILES_ID, HomeFolder, HomeInUse
+from local_cluster.cluster_id import read_cluster_id
+from local_cluster.home import FILES_ID, HomeFolder, HomeInUse, HomeInvalid
 from local_cluster.restore import restore_backup
 
 PROGRESS_SECONDS = 0.1
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HomeInUse:
         print("a cluster runs here: stop it with `detcloud down` first", file=sys.stderr)
         return 1
-    except (BackupInvalid, TableError, OSError) as error:
+    except (BackupInvalid, HomeInvalid, TableError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(report))
@@ -50,7 +50,8 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
     """Write a backup to the file `options.archive`, and return the report.
 
     With `options.checkpoints`, include the checkpoints. Print the progress to stderr. The report
-    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises OSError if the
+    contains `archive`, `size_bytes`, `taken_ms`, `has_checkpoints` and `bucket`, the address of the
+    bucket with the objects, or "". Raises OSError if the
     archive exists, the folder has no state, or a file cannot be read or written. Raises TableError
     if the state is damaged.
     """
@@ -69,6 +70,7 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
         "size_bytes": archive.stat().st_size,
         "taken_ms": description.taken_ms,
         "has_checkpoints": description.has_checkpoints,
+        "bucket": description.bucket,
     }
 
 
@@ -76,7 +78,8 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
     """Restore the backup `options.archive` while holding the server's lock; return the report.
 
     Print the progress to stderr. The report contains `taken_ms`, `version`, `experiments`,
-    `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
+    `next_ids`, `kept`, the path of a copy of the replaced state, or None, and `bucket`, the address
+    of the bucket with the backup's objects, or "". Raises HomeInUse if a
     server runs, BackupInvalid for a damaged or foreign archive, TableError and OSError.
     """
     with home.claim(), home.state.claim():
@@ -87,14 +90,15 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
         "experiments": report.restart.experiments,
         "next_ids": dict(report.restart.next_ids),
         "kept": None if report.kept is None else str(report.kept),
+        "bucket": report.backup.bucket,
     }
 
 
 def _delete_state(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
     """Delete the state of a stopped cluster, also from a database; return an empty report.
 
-    Also delete objects and checkpoints outside of the data folder. Raises HomeInUse if a server
-    runs, TableError and OSError.
+    Also delete objects and checkpoints outside of the data folder. Objects in a bucket stay. Raises
+    HomeInUse if a server runs, TableError and OSError.
     """
     with home.claim(), home.state.claim():
         home.state.delete()

@@ -3,6 +3,7 @@
 import getpass
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -13,10 +14,11 @@ from control_plane.state.table import TableError
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
-from local_cluster.adapters import LOOPBACK, PublicPlace, read_cluster_id
+from local_cluster.adapters import LOOPBACK, PublicPlace
 from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
 from local_cluster.backup_places import open_backup_place
 from local_cluster.backup_schedule import BackupThread
+from local_cluster.cluster_id import read_cluster_id
 from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
 from local_cluster.first_run import announce_start
 from local_cluster.group_member import GroupMember
@@ -30,9 +32,16 @@ from local_cluster.http_server import (
     configure_logging,
     open_listener,
 )
+from local_cluster.object_bucket import claim_bucket
 from local_cluster.provisioning_thread import ProvisioningThread
 from local_cluster.server_group import join_group
-from local_cluster.service import OpenService, ServiceSettings, machine_address, open_service
+from local_cluster.service import (
+    OpenService,
+    ServiceSettings,
+    create_certificate,
+    machine_address,
+    open_service,
+)
 from local_cluster.systemd_notices import notify_systemd
 from local_cluster.tick_thread import TickThread
 from local_cluster.trusted_proxies import TrustedProxies
@@ -67,16 +76,19 @@ def serve(
         OSError: the address is not available, or a file cannot be read or written.
         ConfigInvalid: the configuration is invalid.
         RequestError: the configuration cannot be applied.
-        HomeInvalid: a file with a secret or a certificate is invalid.
+        HomeInvalid: a file with a secret or a certificate is invalid, or the bucket with the
+            objects cannot be used.
         TableError: the state table cannot be used.
     """
     configure_logging(home.folder / "server.log")
     # A killed server leaves its record, which would mislead commands.
     home.remove_record("server")
-    service = _open_recorded_service(home, port, settings)
     home.checkpoints.mkdir(parents=True, exist_ok=True)
-    place = None if settings is None else PublicPlace(service.url, service.hosts)
-    embedded, member, relay = _build_member(home, service, place, config)
+    with home.state.starting():
+        name = _join_group(home, settings)
+        service = _open_recorded_service(home, port, settings)
+        place = None if settings is None else PublicPlace(service.url, service.hosts)
+        embedded, member, relay = _build_member(home, name, service, place, config)
     embedded.app.state.allows_plain_cookies = settings is not None and settings.insecure_http
     app = embedded.app if settings is None else _restore_requests(embedded.app, settings)
     health = HealthRoutes(app, lambda: read_cluster_id(embedded.table))
@@ -220,20 +232,33 @@ def _restore_requests(app: ASGIApp, settings: ServiceSettings) -> TrustedProxies
     )
 
 
-def _build_member(
-    home: HomeFolder, service: OpenService, place: PublicPlace | None, config: Path | None
-) -> tuple[EmbeddedCluster, GroupMember, TunnelRelay]:
-    """Join the group of servers; return the parts of the server, the member and the relay.
+def _join_group(home: HomeFolder, settings: ServiceSettings | None) -> str:
+    """Join the group of servers, and check the bucket with the objects; return the server's name.
 
     No other server of the state starts meanwhile. Raises as `serve` does.
     """
+    create = None
+    if settings is not None and settings.is_self_signed:
+        create = partial(create_certificate, home, settings)
+    name = join_group(home, create)
+    claim_bucket(home)
+    return name
+
+
+def _build_member(
+    home: HomeFolder,
+    name: str,
+    service: OpenService,
+    place: PublicPlace | None,
+    config: Path | None,
+) -> tuple[EmbeddedCluster, GroupMember, TunnelRelay]:
+    """Return the parts of the server `name`, the member and the relay. Raises as `serve` does."""
     text = None if config is None else read_config(str(config))
     url = service.local_url if place is None else place.url
-    with home.state.starting():
-        name, relay = join_group(home), load_relay(home)
-        embedded = build_embedded_cluster(
-            home, getpass.getuser(), text, service.local_url, relay, name, place
-        )
+    relay = load_relay(home)
+    embedded = build_embedded_cluster(
+        home, getpass.getuser(), text, service.local_url, relay, name, place
+    )
     return embedded, GroupMember(home, embedded, name, url), relay
 
 

@@ -1,6 +1,7 @@
 """The lines that a starting server prints for the operator: address, sign-in, next commands."""
 
 import sys
+from collections.abc import Iterator
 
 from control_plane.access.tokens import token_digest
 from control_plane.queries.cluster_configuration import cluster_config
@@ -8,6 +9,7 @@ from control_plane.services import Services
 from control_plane.usecases.browser_sessions import create_sign_in_code
 from local_cluster.embedded_cluster import EmbeddedCluster
 from local_cluster.home import HomeFolder
+from local_cluster.object_bucket import open_bucket
 from local_cluster.service import OpenService
 
 CODE_MS = 60 * 60 * 1000
@@ -18,7 +20,8 @@ RECORD = "announced"
 def announce_start(home: HomeFolder, embedded: EmbeddedCluster, service: OpenService) -> None:
     """Print the address and the pin of a started server, and at the first start how to sign in.
 
-    Also print a note if checkpoints are in a folder that other machines may not reach. A sign-in
+    Also print the bucket with the objects, and a note if other machines may not reach the bucket or
+    the folder with the checkpoints. A sign-in
     code is printed only on a terminal, because services keep their output in logs. The first start
     on a terminal is recorded in the data folder. Raises TableError and OSError.
     """
@@ -27,11 +30,8 @@ def announce_start(home: HomeFolder, embedded: EmbeddedCluster, service: OpenSer
     if pin is not None:
         print(f"certificate: {pin}")
     services: Services = embedded.app.state.services
-    if cluster_config(services).checkpoint_storage is None:
-        print(
-            f"checkpoints are in {home.checkpoints}: give other machines this folder at the same "
-            "path, or set checkpoint_storage in the cluster configuration"
-        )
+    for line in _place_lines(home, services):
+        print(line)
     if not sys.stdout.isatty():
         print("`detcloud server code` on this machine prints a code to sign in")
     elif not home.read_record(RECORD):
@@ -39,6 +39,27 @@ def announce_start(home: HomeFolder, embedded: EmbeddedCluster, service: OpenSer
         print("\n".join(sign_in_lines(service.url, pin, _create_code(services, token), "an hour")))
         home.write_record(RECORD, {"url": service.url})
     sys.stdout.flush()
+
+
+def _place_lines(home: HomeFolder, services: Services) -> Iterator[str]:
+    """Yield the lines about the bucket with the objects, and about the default checkpoint store."""
+    bucket = open_bucket(home)
+    if bucket is not None:
+        yield f"model code and logs are in {bucket.place}"
+        if bucket.is_on_loopback:
+            yield (
+                "other machines cannot reach this address of the store: name another endpoint_url "
+                "before you add machines"
+            )
+    if cluster_config(services).checkpoint_storage is not None:
+        return
+    if services.checkpoint_remedy:
+        yield f"experiments have no place for checkpoints: {services.checkpoint_remedy}"
+    else:
+        yield (
+            f"checkpoints are in {home.checkpoints}: give other machines this folder at the same "
+            "path, or set checkpoint_storage in the cluster configuration"
+        )
 
 
 def sign_in_lines(url: str, pin: str | None, code: str, period: str) -> list[str]:

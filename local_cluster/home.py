@@ -8,8 +8,10 @@
     agent.token   the token of the machine's own agent
     signing.key   the key of signed URLs
     server.pem    the key and the self-signed certificate of a server for other machines
+    shared-certificate.json    present if server.pem is the certificate of a group of servers
     state.json    the URL of the database with the state, if the state is not in state.db
-    files.json    the folder with objects/, checkpoints/ and files-id, if it is another folder
+    files.json    the folder with objects/, checkpoints/ and files-id, if it is another folder,
+                  and the bucket that replaces objects/, if any
     files-id      the id of the folder with objects/ and checkpoints/, if servers share it
     id.json       the id of the data folder
     clouds.json   the remote accounts for pools in clouds, if any
@@ -79,6 +81,34 @@ class HomeFolder:
         chosen = self.read_record("files").get("folder")
         return Path(chosen) if isinstance(chosen, str) else self.folder
 
+    @property
+    def bucket(self) -> tuple[str | None, str | None]:
+        """The address of the bucket with the objects, and the file with the credentials, if any."""
+        fields = self.read_record("files")
+        address, credentials = fields.get("bucket"), fields.get("credentials")
+        if not isinstance(address, str):
+            return None, None
+        return address, credentials if isinstance(credentials, str) else None
+
+    def set_bucket(self, address: str | None, credentials: str | None = None) -> None:
+        """Record the bucket with the objects, or the folder `objects`. Raises OSError.
+
+        The folder of checkpoints stays.
+
+        Args:
+            address: the address in the form of `parse_bucket_address`. None for the folder.
+            credentials: the path of the file with the credentials, or None.
+        """
+        places = {"bucket": address, "credentials": credentials}
+        given = {name: value for name, value in places.items() if value is not None}
+        fields = self.read_record("files")
+        kept = {name: value for name, value in fields.items() if name not in places}
+        self.write_record("files", {**kept, **given})
+
+    def has_objects(self) -> bool:
+        """Return whether the folder `objects` has files or folders."""
+        return any(self.objects.glob("[!.]*"))
+
     def set_files(self, folder: Path) -> None:
         """Record another folder for objects and checkpoints.
 
@@ -88,7 +118,7 @@ class HomeFolder:
         chosen = folder.expanduser().absolute()
         if chosen == self.files:
             return
-        if any(self.objects.glob("[!.]*")) and not (chosen / "objects").is_dir():
+        if self.bucket[0] is None and self.has_objects() and not (chosen / "objects").is_dir():
             raise HomeInvalid(
                 f"{self.files} has the objects of this cluster; copy the folders `objects` and "
                 f"`checkpoints` to {chosen} first"
@@ -99,7 +129,7 @@ class HomeFolder:
             # Servers that use the former folder are refused from now on.
             (chosen / FILES_ID).write_bytes(marker.read_bytes())
             marker.unlink()
-        self.write_record("files", {"folder": str(chosen)})
+        self.write_record("files", {**self.read_record("files"), "folder": str(chosen)})
 
     def files_id(self) -> str | None:
         """Return the id of the folder with objects and checkpoints. Return None without an id.
@@ -119,8 +149,12 @@ class HomeFolder:
         known = self.files_id()
         if known is None:
             known = uuid.uuid4().hex
-            (self.files / FILES_ID).write_text(f"{known}\n", encoding="ascii")
+            self.write_files_id(known)
         return known
+
+    def write_files_id(self, files_id: str) -> None:
+        """Write the id of the folder with objects and checkpoints. Raises OSError."""
+        (self.files / FILES_ID).write_text(f"{files_id}\n", encoding="ascii")
 
     @property
     def objects(self) -> Path:

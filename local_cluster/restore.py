@@ -19,7 +19,6 @@ from control_plane.restoration.restart import RestartReport, begin_incarnation, 
 from control_plane.state.sqlite import SqliteTable, check_table_file
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_archive import (
     FOLDERS,
     OPTIONAL_SECRETS,
@@ -29,12 +28,17 @@ from local_cluster.backup_archive import (
     BackupInvalid,
     OnProgress,
     copy_file,
+    read_blocks,
     read_description,
     read_files,
 )
+from local_cluster.cluster_id import read_cluster_id
 from local_cluster.home import HomeFolder
+from local_cluster.object_bucket import open_bucket
 from local_cluster.server_group import forget_group
 from local_cluster.state_mark import RESTART_STEP, StateMark
+
+_OBJECTS = f"{FOLDERS[0]}/"
 
 
 @dataclass(frozen=True)
@@ -55,17 +59,18 @@ def restore_backup(
     """Restore a backup into the data folder `home`; the caller holds the folder's lock.
 
     Write the backup's objects and checkpoints into the folder, over files of the same name, and
-    secrets that the folder lacks. In the backup's state, skip ids and mark all agents as lost, so
-    that the trials restart from their latest checkpoints. Keep a copy of the former state, then
-    replace it.
+    secrets that the folder lacks. If a bucket has the objects, write the objects there. In the
+    backup's state, skip ids and mark all agents as lost, so that the trials restart from their
+    latest checkpoints. Keep a copy of the former state, then replace it.
 
     Args:
         on_progress: called after each file.
 
     Raises:
         BackupInvalid: the archive is not a backup or is damaged.
+        HomeInvalid: the bucket with the objects cannot be used.
         TableError: the state in the backup is damaged or cannot be changed.
-        OSError: a file cannot be read or written.
+        OSError: a file cannot be read or written, or the bucket failed.
 
     After an error, the former state is still in place, but files may have been added.
     """
@@ -74,9 +79,12 @@ def restore_backup(
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=home.folder) as scratch:
         staged = Path(scratch) / STATE
         done = 0
+        bucket = open_bucket(home)
         for file in read_files(archive):
             target = _target(home, file.name, staged)
-            if target is not None:
+            if bucket is not None and file.name.startswith(_OBJECTS):
+                bucket.bucket.write(file.name.removeprefix(_OBJECTS), read_blocks(file))
+            elif target is not None:
                 copy_file(file, target)
             done += file.size
             on_progress(min(done, total), total)

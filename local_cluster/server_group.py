@@ -1,20 +1,23 @@
 """The membership of a server in the group of servers that share a state in a database.
 
 All servers of a group use the same secrets, so that tokens and signed URLs are valid at each
-server. They use the same folder of objects and checkpoints. Their own agents have different names.
-A server with its state in a file is not in a group.
+server. They present the same self-signed certificate, so that a pin is valid for each server. They
+use the same folder of objects and checkpoints, or the same bucket. Their own agents have different
+names. A server with its state in a file is not in a group.
 """
 
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
 from control_plane.rows import cluster_rows
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Unavailable
+from local_cluster.certificates import SELF_SIGNED_FILE
 from local_cluster.home import HomeFolder
+from local_cluster.object_bucket import files_id, load_or_create_files_id
 from local_cluster.tunnel_relay import SECRET_FILE
 
 FIRST_NAME = "local"
@@ -23,19 +26,27 @@ SECRET_FILES = ("token", "agent.token", "signing.key", SECRET_FILE)
 _PLACE = Key(*cluster_rows.OBJECTS_PLACE.only_key)
 _SERVERS = cluster_rows.SERVER.partition
 _SECRETS = cluster_rows.SHARED_SECRET.partition
+# The record of a data folder whose certificate is that of a group.
+_SHARED_RECORD = "shared-certificate"
 _NAME_CHARACTERS_MAX = 40
 
 
-def join_group(home: HomeFolder) -> str:
+def join_group(home: HomeFolder, create_certificate: Callable[[], object] | None = None) -> str:
     """Let a server join the group of servers with a state; return the server's name.
 
     Check the folder of objects, replace the secret files of the data folder by the secrets of the
     group, and choose a name. The caller excludes the start of other servers. Return FIRST_NAME,
     without a change, if the state is in a file.
 
+    Args:
+        home: the data folder.
+        create_certificate: writes the file SELF_SIGNED_FILE if the file is missing, and raises
+            HomeInvalid if the file is damaged. Without the argument, the server presents no
+            self-signed certificate, and the certificate of the group is left alone.
+
     Raises:
-        Unavailable: the group uses another folder of objects.
-        HomeInvalid: a file with a secret is invalid.
+        Unavailable: the group uses another folder or bucket of objects.
+        HomeInvalid: a file with a secret is invalid, or the bucket cannot be used.
         TableError: the state table cannot be used.
         OSError: a file cannot be read or written.
     """
@@ -48,6 +59,8 @@ def join_group(home: HomeFolder) -> str:
         is_member = home_id in _read_servers(table).values()
         for name in SECRET_FILES:
             _share_secret(home, table, name, is_member=is_member)
+        if create_certificate is not None:
+            _share_certificate(home, table, create_certificate)
         return _choose_name(table, home_id)
 
 
@@ -63,23 +76,28 @@ def forget_group(table: StateTable) -> None:
 
 
 def _check_files_folder(home: HomeFolder, table: StateTable) -> None:
-    """Compare the folder of objects and checkpoints with the folder of the group.
+    """Compare the folder or bucket of objects with the place of the group.
 
-    The first server stores the id of its folder. Raises Unavailable if the folder is another one,
-    and TableError and OSError.
+    The first server stores the id of its place. Raises Unavailable if the place is another one,
+    HomeInvalid for a bucket that cannot be used, and TableError and OSError.
     """
     row = table.get(_PLACE)
     if row is None:
-        fields = {"id": home.load_or_create_files_id(), "folder": str(home.files)}
+        fields = {"id": load_or_create_files_id(home, table), "folder": _place_text(home)}
         table.commit((Put(_PLACE, 1, json.dumps(fields).encode(), Expect.ANYTHING),))
         return
     stored = json.loads(row.body)
-    if stored["id"] != home.files_id():
+    if stored["id"] != files_id(home):
         raise Unavailable(
-            f"{home.files} is not the folder of objects and checkpoints of this state; "
-            f"the first server uses {stored['folder']}. Mount that folder here, and name it with "
-            "`detcloud up --files FOLDER`"
+            f"{_place_text(home)} is not the folder of objects and checkpoints of this state; "
+            f"the first server uses {stored['folder']}. Name this place with --files; a folder "
+            "must be mounted here"
         )
+
+
+def _place_text(home: HomeFolder) -> str:
+    """Return the address of the bucket with the objects, or else the path of the folder."""
+    return home.bucket[0] or str(home.files)
 
 
 def _share_secret(home: HomeFolder, table: StateTable, name: str, *, is_member: bool) -> None:
@@ -101,6 +119,28 @@ def _share_secret(home: HomeFolder, table: StateTable, name: str, *, is_member: 
     secret = str(json.loads(row.body)["secret"])
     if home.read_secret(name) != secret:
         home.write_secret(name, secret)
+
+
+def _share_certificate(home: HomeFolder, table: StateTable, create: Callable[[], object]) -> None:
+    """Let SELF_SIGNED_FILE have the certificate and the key of the group.
+
+    The first server decides, so that agents need a single pin for all servers. A server whose
+    shared file was deleted makes a new certificate for the group. Raises HomeInvalid for a damaged
+    file, TableError and OSError.
+    """
+    key = Key(_SECRETS, SELF_SIGNED_FILE)
+    row = table.get(key)
+    path = home.folder / SELF_SIGNED_FILE
+    was_deleted = not path.exists() and bool(home.read_record(_SHARED_RECORD))
+    if row is None or was_deleted:
+        create()
+        body = json.dumps({"secret": path.read_text("ascii")}).encode()
+        table.commit((Put(key, 1 if row is None else row.revision + 1, body, Expect.ANYTHING),))
+    else:
+        shared = str(json.loads(row.body)["secret"])
+        if not path.exists() or path.read_bytes() != shared.encode():
+            home.write_text(SELF_SIGNED_FILE, shared)
+    home.write_record(_SHARED_RECORD, {"file": SELF_SIGNED_FILE})
 
 
 def _choose_name(table: StateTable, home_id: str) -> str:

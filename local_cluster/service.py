@@ -60,6 +60,11 @@ class ServiceSettings:
         return not (self.is_loopback or self.insecure_http or self.proxies)
 
     @property
+    def is_self_signed(self) -> bool:
+        """Whether the server presents the self-signed certificate of the data folder."""
+        return self.has_tls and self.certificate is None
+
+    @property
     def only_proxies(self) -> bool:
         """Whether other machines may call the server only through a proxy.
 
@@ -131,6 +136,15 @@ def open_service(
     context = None if certificate is None else certificate.context
     public = PublicListener(listener, context)
     return OpenService(local, public, url, _allowed_hosts(settings, url), certificate)
+
+
+def create_certificate(home: HomeFolder, settings: ServiceSettings) -> None:
+    """Write a missing self-signed certificate to the data folder.
+
+    Raises HomeInvalid if the present file is damaged, and OSError.
+    """
+    url = settings.url or _default_url(settings, settings.port)
+    _load_certificate(home, settings, url)
 
 
 def machine_address() -> str:

@@ -39,8 +39,8 @@ CLUSTER_ID = RowType(
     key="cluster / id",
     meaning="The id of an embedded cluster.",
     body="a UUID",
-    writers=("local_cluster.adapters",),
-    readers=("local_cluster.adapters",),
+    writers=("local_cluster.cluster_id",),
+    readers=("local_cluster.cluster_id",),
 )
 MARK = RowType(
     name="state mark",
@@ -81,8 +81,11 @@ SHARED_SECRET = RowType(
 OBJECTS_PLACE = RowType(
     name="place of the objects",
     key="cluster / objects",
-    meaning="The folder of objects that all servers with a common database must use.",
-    fields={"id": "the id in the folder's file", "folder": "the path at the first server"},
+    meaning="The folder or bucket of objects that all servers with a common database must use.",
+    fields={
+        "id": "the id in the file of the folder, or in the mark of the bucket",
+        "folder": "the path or the address at the first server",
+    },
     writers=("local_cluster.server_group", "local_cluster.restore"),
     readers=("local_cluster.server_group",),
 )

@@ -17,10 +17,14 @@ def check_storage(services: Services, config: ExperimentConfig) -> None:
 
     Raises:
         RequestError: invalid, if a package is missing, the cluster must not call the store's
-            endpoint, or the cluster cannot issue credentials for the store.
+            endpoint, or the cluster cannot issue credentials for the store. Also if no store is
+            configured and the cluster has no usable store.
     """
     options = config.checkpoint_storage
     if options.type is None:
+        if services.checkpoint_remedy:
+            text = "is required, because this cluster has no common place for checkpoints"
+            raise invalid("checkpoint_storage.type", text, services.checkpoint_remedy)
         return
     spec = store_type(options.type)
     package = spec.required_package

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from detcloud.client.handles import Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
 from detcloud.shared.processes import list_descendants
+from local_cluster.certificates import read_pin
 from tests.integration.embedded_cluster import environment
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
@@ -53,11 +55,12 @@ class GroupServer:
 
     home: Path
     port: int
+    scheme: str = "http"
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def kill(self) -> None:
         """Kill the server with SIGKILL."""
@@ -73,12 +76,31 @@ class GroupServer:
 
 
 class ServerGroup:
-    """Two servers with a common state and common files, which start on demand."""
+    """Two servers with a common state and common files, which start on demand.
 
-    def __init__(self, folder: Path, state: str, ports: tuple[int, int]) -> None:
+    Args:
+        folder: a folder for all files.
+        state: the URL of the database.
+        ports: the ports of the servers.
+        place: the options that name the place of the objects. None for a common folder.
+        has_tls: whether other machines call the servers, with a self-signed certificate.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        state: str,
+        ports: tuple[int, int],
+        place: Sequence[str] | None = None,
+        *,
+        has_tls: bool = False,
+    ) -> None:
+        self._place = place
+        self._has_tls = has_tls
         self.folder = folder
         self.state = state
-        self.servers = [GroupServer(folder / f"home{port}", port) for port in ports]
+        scheme = "https" if has_tls else "http"
+        self.servers = [GroupServer(folder / f"home{port}", port, scheme) for port in ports]
         self.ledger = folder / "ledger"
         self._agent: subprocess.Popen[bytes] | None = None
         self._clients: list[Client] = []
@@ -89,6 +111,11 @@ class ServerGroup:
         return ",".join(server.url for server in self.servers)
 
     @property
+    def pin(self) -> str | None:
+        """The pin of the first server."""
+        return read_pin(self.servers[0].home / "server.pem") if self._has_tls else None
+
+    @property
     def token(self) -> str:
         return (self.servers[0].home / "token").read_text().strip()
 
@@ -97,7 +124,11 @@ class ServerGroup:
         server = self.servers[number]
         server.home.mkdir(exist_ok=True)
         command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(server.home)]
-        command += ["--port", str(server.port), "--files", str(self.folder / files)]
+        if self._has_tls:
+            command += ["--listen", f"0.0.0.0:{server.port}", "--url", server.url]
+        else:
+            command += ["--port", str(server.port)]
+        command += self._place or ["--files", str(self.folder / files)]
         command += ["--config", str(self.folder / "cluster.yaml")] if number == 0 else []
         with (server.home / "stderr.log").open("ab") as errors:
             server.process = subprocess.Popen(
@@ -105,7 +136,7 @@ class ServerGroup:
             )
         if awaited:
             process = server.process
-            wait_until(lambda: _answers(server.url) or process.poll() is not None)
+            wait_until(lambda: _answers(server.home) or process.poll() is not None)
             assert process.poll() is None, (server.home / "stderr.log").read_text()
         return server
 
@@ -118,13 +149,14 @@ class ServerGroup:
         command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", self.url]
         command += ["--name", name, "--pool", POOL, "--token-file", str(token_file)]
         command += ["--work-dir", str(self.folder / name), "--slots", str(slots)]
+        command += ["--pin", self.pin] if self.pin is not None else []
         with (self.folder / f"{name}.log").open("ab") as errors:
             self._agent = subprocess.Popen(command, env=environment(), stderr=errors)
 
     def client(self, *servers: int) -> Client:
         """Return a client of the servers, by default of all in order."""
         urls = [self.servers[number].url for number in servers] or [self.url]
-        client = Client(",".join(urls), self.token)
+        client = Client(",".join(urls), self.token, pin=self.pin)
         self._clients.append(client)
         return client
 
@@ -218,7 +250,12 @@ def search_config(ledger: Path, trials: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _answers(url: str) -> bool:
+def _answers(home: Path) -> bool:
+    """Return whether the recorded server of a data folder answers this machine."""
+    try:
+        url = str(read_json(home / "server.json")["url"])
+    except (OSError, ValueError):
+        return False
     client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
     try:
         client.request("GET", "/api/v1/health")

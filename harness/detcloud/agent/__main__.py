@@ -41,6 +41,7 @@ from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import Session
 from detcloud.agent.trial_grants import TrialGrants
 from detcloud.agent.usage.use_sampler import UseSampler
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.certificates import complete_environment
 from detcloud.shared.errors import InvalidValue
 from detcloud.shared.files import read_json_object
@@ -48,7 +49,6 @@ from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.pins import pin_server
 from detcloud.shared.proxies import find_proxy
-from detcloud.shared.server_list import split_addresses
 from detcloud.shared.version import __version__
 
 if TYPE_CHECKING:
@@ -343,9 +343,9 @@ def _prepare_clients(url: str, pin: str, work: Path) -> Path | None:
     or an unusable proxy for the cluster, and for an unusable pin.
     """
     try:
+        if pin:
+            pin_server(url, pin)
         for address in split_addresses(url):
-            if pin:
-                pin_server(address, pin)
             find_proxy(address)
         return complete_environment(os.environ, work)
     except InvalidValue as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.proxies import find_proxy
-from detcloud.shared.server_list import split_addresses
 
 LOOPBACK = "127.0.0.1"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcloud.client.home import HOME_VARIABLE, Home
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.connections import origin
 from detcloud.shared.errors import DetcloudError, InvalidValue
 from detcloud.shared.pins import PIN_VARIABLE, find_pin, parse_pin, pin_server
@@ -84,14 +85,18 @@ def pin_known_server(url: str) -> None:
     """Let connections to the server at `url` accept only a pinned certificate, if a pin is known.
 
     A pin that the process has already stays. Otherwise the pin of DETCLOUD_PIN is used, then the
-    stored pin if `url` has the stored scheme, host and port. Do nothing without a pin, and for
-    http.
+    stored pin if `url` has the scheme, host and port of a stored address. Do nothing without a pin,
+    and for http. `url` may have several addresses, separated by commas.
 
     Raises:
         DetcloudError: DETCLOUD_PIN is no pin, or the credentials file cannot be read.
     """
-    if not url.startswith("https://") or find_pin(url) is not None:
-        return
+    for address in split_addresses(url):
+        if address.startswith("https://") and find_pin(address) is None:
+            _pin_unpinned_server(address)
+
+
+def _pin_unpinned_server(url: str) -> None:
     if pin := os.environ.get(PIN_VARIABLE, "").strip():
         try:
             pin_server(url, pin)
@@ -99,7 +104,9 @@ def pin_known_server(url: str) -> None:
             raise DetcloudError(f"{PIN_VARIABLE}: {error}") from None
         return
     stored = _stored_endpoint()
-    if stored is not None and stored.pin is not None and origin(stored.url) == origin(url):
+    if stored is None or stored.pin is None:
+        return
+    if origin(url) in map(origin, split_addresses(stored.url)):
         pin_server(url, stored.pin)
 
 

@@ -115,6 +115,16 @@ class Home:
                 "cluster's state is in a file"
             ) from None
 
+    def bucket_address(self) -> str | None:
+        """Return the address of the bucket with the cluster's objects.
+
+        Return None if the objects are in a folder, or if the record cannot be read.
+        """
+        try:
+            return str(json.loads((self.folder / "files.json").read_bytes())["bucket"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
     def token(self) -> str:
         """Return the token of the embedded cluster's user.
 

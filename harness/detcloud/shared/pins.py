@@ -12,6 +12,7 @@ import hashlib
 import re
 from urllib.parse import urlsplit
 
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.errors import InvalidValue
 
 PIN_VARIABLE = "DETCLOUD_PIN"
@@ -57,13 +58,16 @@ def certificate_pin(certificate: bytes) -> str:
 def pin_server(url: str, pin: str) -> None:
     """Let connections of this process to the server of `url` accept only the pinned certificate.
 
-    The pin replaces an earlier pin, and applies to every path of the host and port. Raise
-    InvalidValue for an invalid pin, or if `url` is not an https address.
+    The pin replaces an earlier pin, and applies to every path of the host and port. Several
+    addresses, separated by commas, are servers with the same certificate. Raise InvalidValue for an
+    invalid pin, or if an address is not https.
     """
     standard = parse_pin(pin)
-    if urlsplit(url).scheme != "https":
-        raise InvalidValue(f"a pin needs an address with https, not {url}")
-    _pins[_place(url)] = standard
+    addresses = split_addresses(url)
+    for address in addresses:
+        if urlsplit(address).scheme != "https":
+            raise InvalidValue(f"a pin needs an address with https, not {address}")
+    _pins.update({_place(address): standard for address in addresses})
 
 
 def find_pin(url: str) -> str | None:

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.connections import Connections, open_connection, origin
 
 if TYPE_CHECKING:
@@ -94,15 +95,6 @@ class ServerList:
         """Close all idle connections."""
         for server in self._servers:
             server.close()
-
-
-def split_addresses(addresses: str) -> list[str]:
-    """Return the addresses in a text with commas, without spaces and slashes at the ends.
-
-    Return the text itself as the only address if it has no address.
-    """
-    found = [address.strip().rstrip("/") for address in addresses.split(",")]
-    return [address for address in found if address] or [addresses]
 
 
 @contextlib.contextmanager

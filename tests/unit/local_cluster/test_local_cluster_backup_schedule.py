@@ -11,7 +11,6 @@ import pytest
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
-from local_cluster.adapters import read_cluster_id
 from local_cluster.backup_places import BackupPlace, FolderPlace, open_backup_place
 from local_cluster.backup_schedule import (
     RECORD,
@@ -23,6 +22,7 @@ from local_cluster.backup_schedule import (
     old_archives,
 )
 from local_cluster.certificates import load_or_create_certificate
+from local_cluster.cluster_id import read_cluster_id
 from local_cluster.embedded_cluster import build_embedded_cluster
 from local_cluster.home import HomeFolder
 from local_cluster.restore import restore_backup

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from control_plane.local.state_places import StateInUse
 from control_plane.rows import cluster_rows
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Unavailable
+from local_cluster.certificates import SELF_SIGNED_FILE, read_pin
 from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
 from local_cluster.group_member import GroupMember
 from local_cluster.home import HomeFolder, HomeInvalid
 from local_cluster.server_group import SECRET_FILES, forget_group, join_group
+from local_cluster.service import ServiceSettings, create_certificate
 from local_cluster.state_mark import RESTART_STEP, StateMark
 from local_cluster.state_move import FILE_STATE, choose_state
 from local_cluster.tunnel_relay import GroupRelay, load_relay
@@ -83,6 +86,56 @@ def test_deleted_secret_is_renewed_for_the_group(group: Group) -> None:
     join_group(second)
     join_group(first)
     assert first.read_secret("token") == second.read_secret("token") != former
+
+
+def join_with_certificate(home: HomeFolder) -> str:
+    """Join the group as a server with a self-signed certificate, and return the pin."""
+    join_group(home, partial(create_certificate, home, ServiceSettings("0.0.0.0", 8470)))
+    path = home.folder / SELF_SIGNED_FILE
+    assert path.stat().st_mode & 0o077 == 0
+    return read_pin(path)
+
+
+def test_servers_share_the_self_signed_certificate(group: Group) -> None:
+    first, second = group.home("a"), group.home("b")
+    # The certificate of a server that was alone is replaced, as the other secrets.
+    create_certificate(second, ServiceSettings("0.0.0.0", 8470))
+    pin = join_with_certificate(first)
+    assert join_with_certificate(second) == join_with_certificate(first) == pin
+
+
+def test_first_server_keeps_its_certificate(group: Group) -> None:
+    home = group.home("a")
+    create_certificate(home, ServiceSettings("0.0.0.0", 8470))
+    pin = read_pin(home.folder / SELF_SIGNED_FILE)
+    assert join_with_certificate(home) == pin == join_with_certificate(group.home("b"))
+
+
+def test_deleted_certificate_is_renewed_for_the_group(group: Group) -> None:
+    first, second = group.home("a"), group.home("b")
+    former = join_with_certificate(first)
+    join_with_certificate(second)
+    (second.folder / SELF_SIGNED_FILE).unlink()
+    renewed = join_with_certificate(second)
+    assert renewed != former
+    assert join_with_certificate(first) == renewed
+
+
+def test_server_with_another_certificate_leaves_the_shared_certificate(group: Group) -> None:
+    first, second = group.home("a"), group.home("b")
+    pin = join_with_certificate(first)
+    join_group(second)
+    assert not (second.folder / SELF_SIGNED_FILE).exists()
+    # The server joined the group long before, and never had the file.
+    assert join_with_certificate(second) == pin == join_with_certificate(first)
+
+
+def test_damaged_certificate_is_not_shared(group: Group) -> None:
+    first = group.home("a")
+    first.write_text(SELF_SIGNED_FILE, "no certificate")
+    with pytest.raises(HomeInvalid, match=r"server\.pem"):
+        join_with_certificate(first)
+    assert join_with_certificate(group.home("b"))
 
 
 def test_other_folder_of_objects_is_refused(group: Group) -> None:

@@ -19,6 +19,7 @@ from detcloud.shared.errors import DetcloudError, InvalidValue
 from detcloud.shared.http import Transport, WayClosed
 from detcloud.shared.pins import certificate_pin, find_pin, parse_pin, pin_server
 from local_cluster.certificates import make_certificate, read_pin
+from tests.emulators.server import free_port
 
 DIGITS = "ab" * 32
 OTHER = f"sha256:{DIGITS}"
@@ -117,6 +118,29 @@ def test_pin_belongs_to_host_and_port() -> None:
     assert find_pin("https://lab:8471") is None
     assert find_pin("https://other:8470") is None
     assert find_pin("http://lab:8470") is None
+
+
+def test_pin_applies_to_each_address_of_a_list() -> None:
+    pin_server("https://a:8470, https://b:8471/lab/", OTHER)
+    assert find_pin("https://a:8470/api") == find_pin("https://b:8471") == OTHER
+    with pytest.raises(InvalidValue, match="not http://c"):
+        pin_server("https://a:8470,http://c:8470", OTHER)
+
+
+def test_client_with_several_servers_uses_one_pin(
+    server: TlsServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = f"https://127.0.0.1:{free_port()}"
+    with Client(f"{silent},{server.url}", "secret", pin=read_pin(certificate)) as client:
+        assert client.http.request("GET", "/") == {}
+    monkeypatch.setattr(pins, "_pins", {})
+    store_credentials(f"{silent},{server.url}", "secret", read_pin(certificate))
+    with Client() as client:
+        assert client.http.request("GET", "/") == {}
+    monkeypatch.setattr(pins, "_pins", {})
+    # A single address of the stored list has the pin too.
+    with Client(server.url, "secret") as client:
+        assert client.http.request("GET", "/") == {}
 
 
 def test_pinned_certificate_is_accepted(server: TlsServer, certificate: Path) -> None:

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.http import ApiError, Transport, Unreachable
-from detcloud.shared.server_list import ServerList, split_addresses
+from detcloud.shared.server_list import ServerList
 from tests.emulators.server import free_port
 from tests.raw_server import RawServer, http_answer, serve_raw
 

@@ -16,6 +16,7 @@ from detcloud.agent.address import LOOPBACK, local_address
 from detcloud.agent.devices.nvidia import nvidia_slots
 from detcloud.agent.machine.server_access import ServerUnreachable, get
 from detcloud.agent.slots import SlotsUnknown
+from detcloud.shared.address_list import split_addresses
 
 DISK_BYTES_MIN = 5 << 30
 CLOCK_SECONDS_MAX = 30.0
@@ -66,7 +67,7 @@ def _check_server(url: str, pin: str) -> list[Finding]:
     try:
         answer = get(url, "/api/v1/health", pin=pin)
     except ServerUnreachable as error:
-        host = urlsplit(url).hostname
+        host = urlsplit(split_addresses(url)[0]).hostname
         hint = "open the port in the firewall, or name another address with --server"
         if host in ("localhost", LOOPBACK, "::1"):
             hint = "this address only works on the server itself; name another with --server"

@@ -25,6 +25,10 @@ class ServerUnreachable(Exception):
     """The cluster gives no valid answer to this machine. The message says why."""
 
 
+class _NoConnection(ServerUnreachable):
+    """A server of the cluster gives no answer."""
+
+
 class ServerAnswer(NamedTuple):
     """An answer of the cluster."""
 
@@ -38,10 +42,11 @@ def get(url: str, path: str, *, pin: str = "", token: str = "") -> ServerAnswer:
 
     With a pin, the certificate of the server must have the pinned digest, and nothing else of the
     of the certificate counts. The token is only sent afterwards. A redirect to an object store is
-    followed without the token.
+    followed without the token. The caller checks the digest of such content, so that a store
+    without TLS is accepted.
 
     Args:
-        url: the cluster.
+        url: the cluster. Of several addresses with commas, the first server that answers counts.
         path: the path below the URL, with a leading slash.
         pin: `sha256:` and the digest of the certificate, or "".
         token: the token, or "".
@@ -49,6 +54,17 @@ def get(url: str, path: str, *, pin: str = "", token: str = "") -> ServerAnswer:
     Raises:
         ServerUnreachable: no answer, another certificate, or an error status.
     """
+    failures = []
+    for address in filter(None, (each.strip().rstrip("/") for each in url.split(","))):
+        try:
+            return _get_from(address, path, pin, token)
+        except _NoConnection as failure:
+            failures.append(str(failure))
+    raise ServerUnreachable("; ".join(failures) or f"{url!r} is not an address")
+
+
+def _get_from(url: str, path: str, pin: str, token: str) -> ServerAnswer:
+    """Send a GET request to a single server. Raises ServerUnreachable as `get` does."""
     parts = urlsplit(url)
     try:
         connection = _connect(parts.scheme, parts.hostname or "", parts.port, pin)
@@ -60,7 +76,7 @@ def get(url: str, path: str, *, pin: str = "", token: str = "") -> ServerAnswer:
         finally:
             connection.close()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise ServerUnreachable(f"{url} does not answer: {error}") from error
+        raise _NoConnection(f"{url} does not answer: {error}") from error
     if answer.status in (303, 307):
         return ServerAnswer(_download(answer.getheader("Location") or ""), None)
     if answer.status != 200:
@@ -99,8 +115,8 @@ def unpack(content: bytes, folder: str) -> None:
 def _download(url: str) -> bytes:
     """Return the content of a signed URL of an object store. Raise ServerUnreachable."""
     try:
-        if urlsplit(url).scheme != "https":
-            raise ValueError("the redirect does not lead to https")
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError("the redirect leads to no web address")
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
             content: bytes = answer.read(ANSWER_BYTES_MAX)
     except (OSError, ValueError, http.client.HTTPException) as error:

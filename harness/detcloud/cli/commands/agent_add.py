@@ -21,6 +21,7 @@ from detcloud.cli.machines.ssh_connection import Destination, SshConnection, par
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.table import cell_text
 from detcloud.client import Agent, Client, Token
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.pins import find_pin
 from detcloud.shared.plurals import count_text
@@ -233,7 +234,7 @@ def _paste_line(client: Client, options: dict[str, Any], words: list[str]) -> st
     """
     shell = "sh" if options["user_install"] else "sudo sh"
     quoted = " ".join(map(shlex.quote, words))
-    address = shlex.quote(f"{options['url'].rstrip('/')}/api/v1/agent-installer")
+    address = shlex.quote(f"{split_addresses(options['url'])[0]}/api/v1/agent-installer")
     if not options.get("pin"):
         return f"curl -fsSL {address} | {shell} -s -- {quoted}"
     import hashlib
@@ -251,8 +252,9 @@ def installer_options(arguments: Namespace, client: Client) -> dict[str, Any]:
     """
     pool = arguments.pool or _only_pool(client)
     url = arguments.server or client.url
-    # A server presents a single certificate for every address.
-    known_pin = find_pin(client.url) if url.startswith("https://") else None
+    # A server presents a single certificate for every address, as all servers of a cluster do.
+    first = split_addresses(client.url)[0]
+    known_pin = find_pin(first) if url.startswith("https://") else None
     chosen = {
         "url": url,
         "pool": pool,

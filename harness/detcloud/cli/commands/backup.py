@@ -47,8 +47,9 @@ def make_backup(arguments: Namespace) -> int:
     cluster may be running.
 
     The default file is detcloud-backup-TIME.tar in the working folder. Checkpoints are included
-    only with `--checkpoints`; without the option, a second line says so. With `--json` or `--yaml`,
-    print the report of the backup. A progress line is drawn on stderr.
+    only with `--checkpoints`; without the option, a line says so. If a bucket has the objects, a
+    line names the bucket. With `--json` or `--yaml`, print the report of the backup. A progress
+    line is drawn on stderr.
 
     Raises:
         DetcloudError: the file exists, the home folder has no state, the backup failed, or the
@@ -62,6 +63,8 @@ def make_backup(arguments: Namespace) -> int:
         print_value(report, arguments.form)
         return 0
     print(f"{file} contains the current state of the cluster ({bytes_text(report['size_bytes'])})")
+    if report["bucket"]:
+        print(f"the backup has no model code and logs, which stay in {report['bucket']}")
     if not arguments.checkpoints:
         print("the backup has no checkpoints; --checkpoints adds those in the data folder")
     return 0
@@ -105,6 +108,11 @@ def restore_backup(arguments: Namespace) -> int:
     )
     unfinished = count_text(report["experiments"], "unfinished experiment")
     print(f"`detcloud up` continues {unfinished} from the latest checkpoints of the backup")
+    if report["bucket"]:
+        print(
+            f"the backup has no model code and logs; start the server with --files "
+            f"'{report['bucket']}'"
+        )
     if report["kept"]:
         print(f"a copy of the previous state is in {report['kept']}")
     return 0

@@ -58,9 +58,9 @@ POOL_COLUMNS = tuple(
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`, `--files`,
-    `--clouds` and `--foreground`. Without an option, the value is None, or False for
-    `--foreground`.
+    """Add the options of `start_cluster`: `--slots`, `--port`, `--config`, `--state`,
+    `--foreground` and those of `add_place_options`. Without an option, the value is None, or False
+    for `--foreground`.
     """
     parser.add_argument(
         "--slots",
@@ -154,7 +154,7 @@ def stop_cluster(arguments: Namespace) -> int:
 
     Return 1 without a stop if the user declined. Otherwise return 0, also if no cluster was
     running. The wait for the end has a limit, after which processes are killed. The credentials
-    file is kept.
+    file is kept. Objects in a bucket are kept, and a line names the bucket.
 
     Raises:
         DetcloudError: the folder to delete is not a home folder of detcloud, or with `--purge`
@@ -168,8 +168,11 @@ def stop_cluster(arguments: Namespace) -> int:
         return 1
     print("the local cluster was stopped" if stop_server(home) else "no local cluster was running")
     if arguments.purge:
+        bucket = home.bucket_address()
         _delete_database_state(home)
         _purge(home)
+        if bucket is not None:
+            print(f"model code and logs stay in {bucket}; delete the objects there yourself")
     return 0
 
 
@@ -279,6 +282,7 @@ def _choices(arguments: Namespace) -> ServerChoices:
         port=arguments.port,
         config=arguments.config,
         files=arguments.files,
+        files_credentials=arguments.files_credentials,
         clouds=arguments.clouds,
     )
 

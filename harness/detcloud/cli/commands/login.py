@@ -20,6 +20,7 @@ from detcloud.client.endpoint import (
     pin_known_server,
     store_credentials,
 )
+from detcloud.shared.address_list import split_addresses
 from detcloud.shared.certificate_check import find_untrusted_pin
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
@@ -110,7 +111,7 @@ def _split_words(words: list[str]) -> tuple[str | None, str | None]:
 
 
 def _pin_server(url: str, pin: str | None) -> str | None:
-    """Check the certificate of the server at `url`, and return the pin to store.
+    """Check the certificate of the first server at `url`, and return the pin to store.
 
     A pin lets this process accept only the pinned certificate. Return None for http, and if a known
     authority has signed the certificate. On a terminal, ask whether to trust a certificate of an
@@ -129,15 +130,16 @@ def _pin_server(url: str, pin: str | None) -> str | None:
     if not url.startswith("https://"):
         return None
     pin_known_server(url)
-    if (known := find_pin(url)) is not None:
+    first = split_addresses(url)[0]
+    if (known := find_pin(first)) is not None:
         return known
     try:
-        found = find_untrusted_pin(url, CHECK_SECONDS)
+        found = find_untrusted_pin(first, CHECK_SECONDS)
     except (OSError, ValueError) as error:
-        raise DetcloudError(f"{url} could not be reached: {error}") from None
+        raise DetcloudError(f"{first} could not be reached: {error}") from None
     if found is None:
         return None
-    text = f"no known authority has signed the certificate of {url}; its digest is\n  {found}"
+    text = f"no known authority has signed the certificate of {first}; its digest is\n  {found}"
     if not sys.stdin.isatty():
         raise DetcloudError(
             f"{text}\ncompare the digest with the line that `detcloud server` printed, and add "

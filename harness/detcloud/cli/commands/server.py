@@ -88,7 +88,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_state_options(parser: ArgumentParser) -> None:
-    """Add `--config`, `--state`, `--files` and `--clouds`, which are None by default."""
+    """Add `--config`, `--state` and the options of `add_place_options`, by default None."""
     parser.add_argument(
         "--config",
         type=_parse_path,
@@ -179,6 +179,7 @@ def server_options(arguments: Namespace) -> list[str]:
         "--slots": arguments.slots,
         "--config": arguments.config,
         "--files": arguments.files,
+        "--files-credentials": arguments.files_credentials,
         "--clouds": arguments.clouds,
     }
     words = []

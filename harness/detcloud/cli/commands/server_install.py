@@ -120,7 +120,7 @@ def _render(arguments: Namespace) -> str:
             arguments.user,
             arguments.data,
             ENVIRONMENT,
-            [*_backup_folders(arguments), *filter(None, [arguments.files])],
+            _written_folders(arguments),
             has_agent=not arguments.no_agent,
         )
     except ValueError as error:
@@ -172,6 +172,12 @@ def _backup_folders(arguments: Namespace) -> list[Path]:
     """Return the folder of scheduled backups. Return [] for a bucket, and without backups."""
     place = arguments.backup_to or ""
     return [Path(place)] if place and "://" not in place else []
+
+
+def _written_folders(arguments: Namespace) -> list[Path]:
+    """Return the folders outside of the data folder that the server writes. Buckets are none."""
+    files = arguments.files or ""
+    return [*_backup_folders(arguments), *([Path(files)] if files and "://" not in files else [])]
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -91,8 +91,10 @@ class ServerChoices:
     """The port to listen on."""
     config: Path | None = None
     """A cluster configuration that applies from the start."""
-    files: Path | None = None
-    """The folder of objects and checkpoints."""
+    files: str | None = None
+    """The absolute path of the folder of objects and checkpoints, or the address of a bucket."""
+    files_credentials: Path | None = None
+    """The file with the credentials for the bucket."""
     clouds: str | None = None
     """The absolute path of a file with remote accounts, or `none` to remove the accounts."""
 
@@ -110,7 +112,9 @@ def server_command(home: Home, choices: ServerChoices) -> list[str]:
     command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
     command += ["--config", str(config.absolute())] if config is not None else []
-    command += ["--files", str(files.absolute())] if files is not None else []
+    command += ["--files", files] if files is not None else []
+    credentials = choices.files_credentials
+    command += ["--files-credentials", str(credentials)] if credentials is not None else []
     command += ["--clouds", choices.clouds] if choices.clouds is not None else []
     return command + (["--port", str(port)] if port is not None else [])
 

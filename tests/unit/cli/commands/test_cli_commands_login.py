@@ -13,6 +13,7 @@ import pytest
 
 from detcloud.shared import pins
 from local_cluster.certificates import make_certificate, read_pin
+from tests.emulators.server import free_port
 from tests.unit.cli.conftest import Detcloud
 
 CODE, TOKEN = "dct_code", "dct_token"
@@ -95,6 +96,18 @@ def test_code_and_pin_are_exchanged_and_stored(
     pins._pins.clear()
     assert detcloud("login", TOKEN).code == 0
     assert stored_login(own_home) == {"url": server.url, "token": TOKEN, "pin": server.pin}
+
+
+def test_login_at_several_servers_stores_the_list(
+    server: Server, detcloud: Detcloud, own_home: Path
+) -> None:
+    urls = f"{server.url},https://127.0.0.1:{free_port()}"
+    done = detcloud("login", urls, "--pin", server.pin, "--code", CODE)
+    assert done.code == 0, done.err
+    assert stored_login(own_home) == {"url": urls, "token": TOKEN, "pin": server.pin}
+    pins._pins.clear()
+    assert detcloud("login", TOKEN).code == 0
+    assert stored_login(own_home) == {"url": urls, "token": TOKEN, "pin": server.pin}
 
 
 def test_script_does_not_trust_an_unknown_certificate(

@@ -129,6 +129,21 @@ def test_folders_of_the_server_are_writable(detcloud: Detcloud, tmp_path: Path) 
     assert "--files /mnt/shared --clouds none" in shared
 
 
+def test_unit_names_the_bucket_and_the_file_with_credentials(detcloud: Detcloud) -> None:
+    address = "s3://lab/team?endpoint_url=https://minio.lab:9000"
+    words = ["--files", address, "--files-credentials", "/etc/detcloud/keys", "--no-agent"]
+    unit = render_unit_text(detcloud, *words)
+    assert address in unit
+    assert "--files-credentials /etc/detcloud/keys" in unit
+    assert "s3:" not in "".join(row for row in unit.splitlines() if "ReadWritePaths" in row)
+
+
+def test_invalid_address_of_a_bucket_is_refused(detcloud: Detcloud) -> None:
+    done = detcloud("server", "install", "--print", "--files", "s3://lab?endpoint=minio")
+    assert done.code == 2
+    assert "expected endpoint_url or region" in done.err
+
+
 @pytest.mark.parametrize(
     ("word", "quoted"),
     [("/a/b-c", "/a/b-c"), ("a b", '"a b"'), ("50%$x", '"50%%$$x"'), ('a"\\', '"a\\"\\\\"')],

@@ -327,7 +327,10 @@ def test_purge_requires_confirmation_and_keeps_credentials(home: Home, detcloud:
     assert refused.code == 1
     assert "confirm with --yes, since stdin is not a terminal" in refused.err
     assert server_pid(home) is not None
-    assert detcloud("down", "--purge", "--yes").code == 0
+    (home.folder / "files.json").write_text('{"bucket": "s3://lab/team"}')
+    done = detcloud("down", "--purge", "--yes")
+    assert done.code == 0
+    assert "model code and logs stay in s3://lab/team" in done.out
     assert sorted(path.name for path in home.folder.iterdir()) == ["credentials.json", "lock"]
 
 
