@@ -1,7 +1,8 @@
 """Failures of an entrypoint that every further run would repeat, for example a missing module.
 
 The agent detects the failures in the end of the log, because an entrypoint may be any program. A
-failure counts only if the code reported nothing before, since then the loading of the code failed.
+failure counts only if the code reported nothing of its training before, since then the loading of
+the code failed. The code may import a module after `core.init`, which reports the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MACHINE = re.compile(
 )
 
 
-def is_lasting_failure(status: Status, log_tail: str, *, has_reports: bool) -> bool:
+def is_lasting_failure(status: Status, log_tail: str, *, has_trained: bool) -> bool:
     """Whether the trial's code cannot be loaded, in this run and in any later run.
 
     False for failures of other stages, after a kill, and for failures that depend on the machine,
@@ -40,10 +41,10 @@ def is_lasting_failure(status: Status, log_tail: str, *, has_reports: bool) -> b
     Args:
         status: the end of the launch.
         log_tail: the last lines of the log.
-        has_reports: whether the code reported anything except an exit.
+        has_trained: whether the code reported anything of its training, or a checkpoint.
     """
     pattern = _LAST_LINES.get(status.code or 0)
-    if status.stage != "trial" or status.killed or has_reports or pattern is None:
+    if status.stage != "trial" or status.killed or has_trained or pattern is None:
         return False
     lines = [_RANK.sub("", line, count=1) for line in log_tail.splitlines()]
     spoken = [line for line in lines if line.strip() and not line.startswith(_NOTICE)]

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from detcloud.agent.runtime import Status
 
 
+_KINDS_BEFORE_TRAINING = frozenset({"environment", "alert", "gang_check", "gang_meeting", "exit"})
+"""The reports of code that has not begun to train, and the report of the end."""
+
+
 def failure_fields(
     status: Status, log: Path, tail: str, fault: str, reader: ReportReader
 ) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def failure_fields(
     """
     if fault:
         return {"reason": "lost", "message": f"the machine failed: {fault}"}
-    if is_lasting_failure(status, tail, has_reports=_has_reports(reader)):
+    if is_lasting_failure(status, tail, has_trained=_has_trained(reader)):
         return {"lasting": True}
     if status.stage != "trial":
         return {}
@@ -42,10 +46,10 @@ def failure_fields(
     return {"fingerprint": fingerprint} if fingerprint else {}
 
 
-def _has_reports(reader: ReportReader) -> bool:
-    """Whether the code has reported anything except its exit."""
+def _has_trained(reader: ReportReader) -> bool:
+    """Whether the code has reported anything of its training, or a checkpoint."""
     return any(
-        line.kind != "exit"
+        line.kind not in _KINDS_BEFORE_TRAINING
         for writer in reader.writers()
         for line in reader.read_lines(writer, 0, SCAN_BYTES)
     )

@@ -12,6 +12,7 @@ from detcloud.cli.framework.session import add_trial_argument, load_trial
 from detcloud.cli.rendering.table import time_text
 from detcloud.client.stack_dumps import StackDump, find_stack_dumps
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 
 def add_stacks_arguments(parser: ArgumentParser) -> None:
@@ -52,7 +53,8 @@ def show_stacks(arguments: Namespace) -> int:
         arguments.output.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
         raise DetcloudError(f"{arguments.output}: {error.strerror}") from None
-    print(f"wrote the stacks of {len({dump.rank for dump in dumps})} ranks to {arguments.output}")
+    ranks = count_text(len({dump.rank for dump in dumps}), "rank")
+    print(f"wrote the stacks of {ranks} to {arguments.output}")
     return 0
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -192,6 +193,29 @@ def test_exit_of_a_failed_trial_has_a_fingerprint(directory: AllocationDirectory
     record = allocation.lines("agent", 0, 1 << 20)[-1].fields
     assert record["reason"] == "errored"
     assert record["fingerprint"] == failure_fingerprint(directory.log.read_text())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "is_lasting"),
+    [
+        ([], True),
+        # `core.init` reports the environment, after which main functions import modules.
+        (["environment", "alert"], True),
+        (["environment", "metrics"], False),
+        (["checkpoint_load_failure"], False),
+    ],
+)
+def test_wrong_import_before_the_training_is_lasting(
+    directory: AllocationDirectory, kinds: list[str], *, is_lasting: bool
+) -> None:
+    directory.log.write_text("ModuleNotFoundError: No module named 'nope'\n")
+    lines = [json.dumps({"kind": kind}) + "\n" for kind in kinds]
+    (directory.path / "out").mkdir(exist_ok=True)
+    (directory.path / "out/report-0.jsonl").write_text("".join(lines))
+    allocation = Allocation.adopt(directory, FailedRuntime())
+    allocation.poll()
+    record = allocation.lines("agent", 0, 1 << 20)[-1].fields
+    assert record.get("lasting", False) is is_lasting
 
 
 @pytest.mark.parametrize("is_lasting", [False, True])

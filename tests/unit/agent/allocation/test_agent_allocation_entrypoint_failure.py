@@ -12,12 +12,12 @@ def lasts(
     log: str,
     code: int = 1,
     *,
-    has_reports: bool = False,
+    has_trained: bool = False,
     stage: str = "trial",
     killed: bool = False,
 ) -> bool:
     status = Status(Phase.ENDED, stage, code, killed=killed)
-    return is_lasting_failure(status, log, has_reports=has_reports)
+    return is_lasting_failure(status, log, has_trained=has_trained)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def lasts(
 def test_unloadable_code_is_a_lasting_failure(line: str, code: int) -> None:
     log = f"starting\n{line}\n[detcloud] rank 0 failed; all workers were ended\n"
     assert lasts(log, code)
-    assert not lasts(log, code, has_reports=True)
+    assert not lasts(log, code, has_trained=True)
     assert not lasts(log, code, killed=True)
     assert not lasts(log, code, stage="hook")
     assert not lasts(log, 3)
