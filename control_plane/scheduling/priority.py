@@ -5,7 +5,7 @@ position, and their requests by ticket. Zero-slot requests are planned in a sepa
 they never wait for jobs that need slots.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, groupby
 from operator import attrgetter
@@ -15,6 +15,7 @@ from control_plane.scheduling.model import (
     AllocationRequest,
     AllocationStart,
     Job,
+    RequestSize,
     RunningAllocation,
     Victim,
 )
@@ -99,7 +100,7 @@ class _PriorityPass:
             job.group: remaining_slots(job) for job in order if job.max_slots is not None
         }
         self._sizes_of = self._possible_sizes()
-        self._too_large: set[tuple[int, bool]] = set()
+        self._too_large: set[RequestSize] = set()
         self._first_waiting: Job | None = None
         self._made_room: set[int] = set()
 
@@ -196,35 +197,34 @@ class _PriorityPass:
             request
             for request in requests
             if (request.slots > 0) == with_slots
-            and self._can_become_possible(request.slots, request)
+            and self._can_become_possible(request.size, request.excluded_agents)
         )
 
-    def _possible_sizes(self) -> dict[int, list[tuple[int, bool]]]:
+    def _possible_sizes(self) -> dict[int, list[RequestSize]]:
         """Return each job's pending sizes that belong to this pass and may ever fit.
 
-        The keys are the jobs' experiment ids. A size is a number of slots, and whether a single
-        agent is needed. Jobs without such a size are left out.
+        The keys are the jobs' experiment ids. Jobs without such a size are left out.
         """
         sizes_of = {}
         for job in self._order:
             sizes = [
-                (slots, job.single_agent)
+                job.size_of(slots)
                 for slots in job.pending_slots
-                if (slots > 0) == self._with_slots and self._can_become_possible(slots, job)
+                if (slots > 0) == self._with_slots and self._can_become_possible(job.size_of(slots))
             ]
             if sizes:
                 sizes_of[job.group] = sizes
         return sizes_of
 
-    def _can_become_possible(self, slots: int, requester: Job | AllocationRequest) -> bool:
+    def _can_become_possible(
+        self, size: RequestSize, excluded_agents: Collection[str] = ()
+    ) -> bool:
         """Return whether a size may ever fit, now or after the pool has grown.
 
         Args:
-            requester: the job or the request, which knows whether a single agent is needed. A
-                request may also exclude agents.
+            excluded_agents: the names of the agents that must not run the request.
         """
-        excluded = requester.excluded_agents if isinstance(requester, AllocationRequest) else ()
-        return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent, excluded)
+        return self._can_grow or self.live.sizes.can_ever_fit(*size, excluded_agents)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
         """Return whether no request of the jobs can be placed, so that reading the requests is
@@ -241,7 +241,7 @@ class _PriorityPass:
             or self._has_only_sizes_in(self._candidates.unservable_sizes, jobs)
         )
 
-    def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
+    def _has_only_sizes_in(self, sizes: Container[RequestSize], jobs: Sequence[Job]) -> bool:
         """Return whether all sizes of the jobs in this pass are in `sizes`. True without sizes."""
         for job in jobs:
             for size in self._sizes_of.get(job.group, ()):
@@ -278,7 +278,7 @@ class _PriorityPass:
             starts: whether the request starts, and is added to `starts`. Otherwise its slots are
                 only reserved in `_local`.
         """
-        size = (request.slots, request.single_agent)
+        size = request.size
         if size in self._too_large:
             return False
         if not starts:
@@ -304,7 +304,7 @@ class _PriorityPass:
         jobs.
         """
         for request in requests:
-            size = (request.slots, request.single_agent)
+            size = request.size
             if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):
                 continue
             if size not in self._candidates.unservable_sizes:
@@ -335,7 +335,7 @@ class _PriorityPass:
         Args:
             jobs: the jobs at the queue position of the request.
         """
-        size = (request.slots, request.single_agent)
+        size = request.size
         if not self._can_make_room_at_once or size in self._candidates.unservable_sizes:
             return False
         self._split_local_agents()
