@@ -27,6 +27,7 @@ from control_plane.agents.leases import (
     mark_ended_agent,
 )
 from control_plane.engine.engine import Engine
+from control_plane.scheduling.model import ANY_KIND
 from control_plane.scheduling.quiet_hours import (
     is_held_back,
     moment_text,
@@ -245,7 +246,7 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
     """
     if settings.reserve_after_ms is None or period_at(settings.quiet_periods, now_ms):
         return ()
-    jobs = queue.jobs(settings.default_priority, lambda group: iter(()))
+    jobs = queue.jobs(settings.default_priority, lambda group: iter(()), lambda needs: ANY_KIND)
     unlabelled = (job for job in jobs if not job.label)
     return overdue_sizes(unlabelled, settings.scheduler, now_ms - settings.reserve_after_ms)
 

@@ -1,4 +1,4 @@
-"""The sizes and kinds of the agents of a label, and the sizes of requests that the agents can hold."""
+"""The sizes and kinds of the agents of a label, and the sizes of requests that fit them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -95,6 +95,4 @@ class AgentSizes:
 
     def _aux_agents(self, refused_kinds: frozenset[int]) -> int:
         """Return the number of agents of other kinds with auxiliary places, free or not."""
-        return sum(
-            agent.aux_total > 0 for agent in self._agents if agent.kind not in refused_kinds
-        )
+        return sum(agent.aux_total > 0 for agent in self._agents if agent.kind not in refused_kinds)

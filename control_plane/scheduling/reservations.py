@@ -210,9 +210,10 @@ def _choose_agents(
 ) -> tuple[str, ...]:
     """Return the names of the agents that lack the fewest free slots for a request of the job.
 
-    Only agents that `_can_take` the job count, in use or not, since slots become free. Agents that the job's first request of the size excludes do not count. Prefer one agent.
-    Otherwise choose the whole agents of a gang, unless the job needs one agent. Return () if no
-    agents can ever run the request.
+    Only agents that `_can_take` the job count, in use or not, since slots become free. Agents that
+    the job's first request of the size excludes do not count. Prefer one agent. Otherwise choose
+    the whole agents of a gang, unless the job needs one agent. Return () if no agents can ever run
+    the request.
     """
     excluded = _excluded_agents(job, slots)
     able = [agent for agent in agents if agent.agent not in excluded and _can_take(job, agent)]

@@ -21,6 +21,7 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
 )
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
+from control_plane.actors.pool.agent_kinds import RefusedKinds
 from control_plane.actors.pool.agent_slots import Agents, AgentSlots
 from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.job_queue import JobQueue
@@ -145,7 +146,8 @@ class PoolModel:
     def plan_once_more(self) -> tuple[list[str], list[str]]:
         """Return the allocations that another scheduler run would start and preempt."""
         books = self._agents()
-        jobs = tuple(self.waiting().jobs(42, books.running_allocations))
+        refused = RefusedKinds(self._context())
+        jobs = tuple(self.waiting().jobs(42, books.running_allocations, refused))
         plan = schedule_jobs(jobs, tuple(books.capacities(2)), self.rules, ALL)
         starts = [start.request.allocation_id for start in plan.starts]
         return starts, [victim.allocation.allocation_id for victim in plan.victims]

@@ -216,9 +216,7 @@ def test_excluding_request_fits_the_set_without_the_excluded_agents(
             others = [one for one in agents if one.agent not in excluded]
             other_set = AgentSet(others, "best", heterogeneous)
             for slots in range(13):
-                fits = whole.sizes.can_ever_fit(
-                    slots, single_agent, excluded_agents=excluded
-                )
+                fits = whole.sizes.can_ever_fit(slots, single_agent, excluded_agents=excluded)
                 assert fits == other_set.sizes.can_ever_fit(slots, single_agent), (excluded, slots)
 
 
