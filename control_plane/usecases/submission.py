@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from control_plane.access.agent_users import agent_user_ids
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
@@ -173,6 +174,7 @@ def check_submission(
         settings = replace(settings, lengths=Lengths("batches"))
     check_parts(services, config, pools, kind)
     _check_model_code(services, code)
+    workspace = config.workspace or UNCATEGORIZED
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
@@ -192,9 +194,12 @@ def check_submission(
         warm_start=restored.snapshot if restored else find_warm_start(services, config),
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
-        job=job_of(config, settings.submitted_ms, kind),
+        job=replace(
+            job_of(config, settings.submitted_ms, kind),
+            agent_user=agent_user_ids(services.table, caller.user, workspace),
+        ),
         pools=pool_preferences(config),
-        workspace=config.workspace or UNCATEGORIZED,
+        workspace=workspace,
         project=config.project or UNCATEGORIZED,
         kind=kind,
         listing_has_figures=True,
