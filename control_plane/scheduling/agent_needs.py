@@ -1,4 +1,4 @@
-"""The needs of jobs for certain devices and users of the machine, and the agents that meet them.
+"""The needs of jobs for devices and users of the machine, and the kinds of agents.
 
 All devices of an agent must meet the needs, because a request names no slots.
 """
@@ -109,10 +109,11 @@ def meets_device_needs(devices: Sequence[AgentDevice], needs: AgentNeeds) -> boo
 
 
 def matches_slot_type(device: AgentDevice, slot_type: str) -> bool:
-    """Return whether `slot_type` is the device's type, or all its words are words of the name.
+    """Return whether `slot_type` is the device's type, or consists of words of the name.
 
-    A word is a row of letters and digits, and case does not matter. So `A10` matches `NVIDIA A10`,
-    and neither `NVIDIA A10G` nor `NVIDIA A100`. An empty `slot_type` matches every device.
+    A word is a row of letters and digits, and case does not matter. Words may be in any order. So
+    `A10` matches `NVIDIA A10`, and neither `NVIDIA A10G` nor `NVIDIA A100`.
+    An empty `slot_type` matches every device.
     """
     wanted = slot_type.casefold()
     if wanted in SLOT_TYPES:

@@ -1,4 +1,4 @@
-"""The sizes and kinds of the agents of a label, and the sizes of requests that fit them."""
+"""The sizes and kinds of the agents of a label, free or in use."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from control_plane.scheduling.sizes import can_hold
 
 
 class AgentSizes:
-    """The sizes and kinds of agents, whatever slots are free. Results are cached.
+    """The sizes and kinds of agents. Free slots do not matter, and results are cached.
 
     Args:
         agents: the agents, sorted by name.
@@ -85,7 +85,7 @@ class AgentSizes:
     def _known_agents(
         self, names: Collection[str], refused_kinds: frozenset[int]
     ) -> list[AgentCapacity]:
-        """Return the agents with these names, without agents of refused kinds."""
+        """Return the agents with names in `names`, without agents of refused kinds."""
         known = [self._by_name[name] for name in {*names} if name in self._by_name]
         return [agent for agent in known if agent.kind not in refused_kinds]
 

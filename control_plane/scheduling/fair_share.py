@@ -85,15 +85,14 @@ def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> Non
 
 
 def _zero_slot_requests(job: Job) -> Iterator[AllocationRequest]:
-    """Yield the job's pending requests without slots."""
     return (request for request in job.pending if request.slots == 0)
 
 
 def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
     """Yield the claims of all jobs that hold or request slots.
 
-    Requests that the agents can never fit do not count, nor does demand beyond `max_slots` or
-    beyond the slots of the agents that meet the job's needs. Jobs without demand are left out.
+    Requests that the agents can never fit do not count, nor does demand beyond `max_slots` or the
+    slots of the agents that meet the job's needs. Jobs without demand are left out.
     """
     for job in jobs:
         demand, smallest = job.held_slots, None
@@ -118,8 +117,7 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
 def _impossible_slots(job: Job, agent_set: AgentSet) -> int:
     """Return the slots of the job's requests that only excluded agents could run.
 
-    Requests of sizes that no agent can run do not count. Read the requests only if the job has
-    requests that exclude agents.
+    Sizes that no agent can run do not count. A job without exclusions reads no request.
     """
     requests = job.pending if job.excluding else ()
     return sum(
@@ -264,7 +262,7 @@ def _preempt_excess(
 
 
 def _start_number(running: RunningAllocation) -> int:
-    """Return the number of the allocation's start, by which older allocations sort first."""
+    """Return the number of the start, by which older allocations sort first."""
     return running.start
 
 
@@ -290,10 +288,7 @@ def _agents_with_most_slots(
 def _other_agents_first(
     avoided: frozenset[str],
 ) -> Callable[[RunningAllocation], tuple[bool, int]]:
-    """Return a sort key by which allocations that only use `avoided` agents come last.
-
-    Among the others, older allocations come first.
-    """
+    """Return a sort key: allocations that only use `avoided` agents come last, else the oldest."""
     return lambda running: (
         avoided.issuperset(place.agent for place in running.placements),
         running.start,
@@ -358,7 +353,7 @@ class _UnmetShares:
         that excludes agents, and for each set of refused kinds.
         """
         for request in self.excluding[:1]:
-            yield self._agents.avoided_by(request)
+            yield self._agents.forbidden_agents(request)
         for refused_kinds in sorted({kinds for *_, kinds in self._sizes if kinds}, key=sorted):
             yield self._agents.sizes.names_of_kinds(refused_kinds)
 
@@ -499,5 +494,5 @@ def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
 
 
 def _share_text(share: int, agent_set: AgentSet) -> str:
-    """Return a text for users about a job's share, for example "its share is 3 of 8 slots"."""
+    """Return a text about a job's share, for example "its share is 3 of 8 slots"."""
     return f"its share is {share} of {count_text(agent_set.sizes.total_slots, 'slot')}"

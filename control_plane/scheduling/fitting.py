@@ -215,10 +215,8 @@ class AgentSet:
         finally:
             self._show_agents(hidden, with_slots)
 
-    def avoided_by(self, request: AllocationRequest) -> frozenset[str]:
-        """Return the names of the agents that the request excludes, and of agents of kinds that it
-        refuses.
-        """
+    def forbidden_agents(self, request: AllocationRequest) -> frozenset[str]:
+        """Return the names of excluded agents, and of agents of kinds that the request refuses."""
         refused = self.sizes.names_of_kinds(request.refused_kinds)
         return refused.union(request.excluded_agents) if request.excluded_agents else refused
 

@@ -100,7 +100,7 @@ class PreemptionCandidates:
         Return the released allocations. If the request never fits, return an empty list and leave
         `agent_set` unchanged.
         """
-        avoided = agent_set.avoided_by(request)
+        avoided = agent_set.forbidden_agents(request)
         removed: list[tuple[_QueuePlace, RunningAllocation]] = []
         skipped: list[tuple[_QueuePlace, RunningAllocation]] = []
         first = self._taken

@@ -69,7 +69,7 @@ class SchedulingResult:
             self.agents.sizes.names_of_kinds(job.refused_kinds)
         )
         if not able_agents:
-            return f"no agent of the pool has {job.needs}{_closed_text(self.agents)}"
+            return f"no agent of the pool meets the needs: {job.needs}{_closed_text(self.agents)}"
         if excluded := self._exclusion_reason(request):
             return excluded
         is_possible, missing = self._fit_verdict(job.size_of(slots))

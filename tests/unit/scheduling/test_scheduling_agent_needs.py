@@ -14,7 +14,13 @@ from control_plane.scheduling.agent_needs import (
     size_text,
 )
 from control_plane.scheduling.fitting import AgentSet
-from control_plane.scheduling.model import AgentCapacity, AllocationRequest, Job, SchedulerRules
+from control_plane.scheduling.model import (
+    AgentCapacity,
+    AllocationRequest,
+    FittingPolicy,
+    Job,
+    SchedulerRules,
+)
 from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
 
 GIB = 2**30
@@ -128,7 +134,7 @@ def test_refused_kinds_place_as_a_set_without_these_agents(heterogeneous: bool) 
             free = chance.choice([total, chance.randint(0, total)])
             agents.append(AgentCapacity(f"a{number}", total, free, kind=chance.randrange(3)))
         refused = frozenset(chance.sample(range(3), chance.randint(1, 2)))
-        fitting = chance.choice(["best", "worst"])
+        fitting: FittingPolicy = "best" if chance.random() < 0.5 else "worst"
         whole = AgentSet(agents, fitting, heterogeneous)
         able = [agent for agent in agents if agent.kind not in refused]
         part = AgentSet(able, fitting, heterogeneous)
@@ -186,7 +192,7 @@ def test_reasons_name_needs_that_no_agent_meets_and_sizes_that_would_fit() -> No
     rules = SchedulerRules()
     alone = [AgentCapacity("a", 4, 4)]
     assert wait_reasons([waiting(1, 1, FIRST)], alone, rules) == {
-        1: "no agent of the pool has slot_type H100"
+        1: "no agent of the pool meets the needs: slot_type H100"
     }
     agents = [*alone, AgentCapacity("b", 2, 2, kind=1)]
     assert wait_reasons([waiting(1, 4, FIRST)], agents, rules)[1] == (
