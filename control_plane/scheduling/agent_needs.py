@@ -11,6 +11,8 @@ SLOT_TYPES = ("cuda", "rocm", "mps", "cpu")
 """The types of slots that agents report."""
 # Drivers keep a part of the memory: an L4 of 24 GiB reports 22.5 GiB, and an A10 22.2 GiB.
 _REPORTED_SHARE = 0.9
+DEVICES_MAX = 8
+"""The most different devices of an agent that needs for devices can choose."""
 _MIB = 2**20
 _GIB = 2**30
 _WORD = re.compile(r"[^\W_]+")
@@ -33,7 +35,9 @@ class AgentKind:
     """The properties of an agent that needs of jobs refer to."""
 
     devices: tuple[AgentDevice, ...] = ()
-    """The different devices of the agent, sorted by type, name and memory."""
+    """The different devices of the agent, sorted by type, name and memory. Empty for an agent with
+    more than DEVICES_MAX different devices, which therefore meets no needs for devices.
+    """
     only_user: str = ""
     """The only user of the machine that the agent can run trials as, as `UID:GID`. "" if the agent
     can run trials as any user, or does not report its user.
@@ -78,6 +82,8 @@ def agent_kind(
         AgentDevice(slot_type, name, size)
         for (_, slot_type, _, name), size in zip(slots, memory, strict=False)
     }
+    if len(devices) > DEVICES_MAX:
+        return AgentKind((), only_user)
     ordered = sorted(devices, key=lambda device: (device.type, device.name, device.memory_mib))
     return AgentKind(tuple(ordered), only_user)
 

@@ -47,6 +47,7 @@ from control_plane.agents.reports import (
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
 from control_plane.config.log_policies import NAME_CHARACTERS_MAX
 from control_plane.engine.engine import Engine
+from control_plane.scheduling.agent_needs import DEVICES_MAX, AgentDevice, AgentKind
 from control_plane.scheduling.sizes import AGENTS_MAX
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
@@ -85,6 +86,10 @@ GANG, CROWD, CUSTOM, ENDED, SOLE = "experiment#1", "experiment#2", "experiment#3
 POOL, CROWDED_POOL, EMPTY_POOL = "pool#default", "pool#crowded", "pool#empty"
 # The gang's trial occupies all slots of the pool, and later trials wait.
 TRIAL, TRIAL_ID, WAITING_TRIAL = "trial#1", 1, "trial#2"
+MIXED_KIND = AgentKind(
+    tuple(AgentDevice("cuda", "x" * 200, 2**31 - n) for n in range(DEVICES_MAX)),
+    "9" * 10 + ":" + "9" * 10,
+)
 CROWDED_AGENT = "crowded"
 
 
@@ -392,7 +397,9 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     to_pool.SlotsReleased: Largest(POOL, lambda: _RELEASED),
     to_pool.AgentJoined: Largest(
         CROWDED_POOL,
-        lambda: to_pool.AgentJoined(CROWDED_AGENT, 2, tuple(range(SLOTS_MAX)), CLOSED, text(200)),
+        lambda: to_pool.AgentJoined(
+            CROWDED_AGENT, 2, tuple(range(SLOTS_MAX)), CLOSED, text(200), MIXED_KIND
+        ),
     ),
     to_pool.AgentAvailabilityChanged: Largest(
         CROWDED_POOL, lambda: to_pool.AgentAvailabilityChanged(CROWDED_AGENT, 1, CLOSED)

@@ -13,6 +13,8 @@ from control_plane.scheduling.model import ANY_KIND
 
 AGENT_KINDS = "agent_kinds"
 """The name of the part with the kinds."""
+KINDS_MAX = 64
+"""The most kinds of a pool. The part is a single row of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ def number_of_kind(
     """Return the number of a kind, and store a new kind. A kind without agents loses its number to
     a new kind.
 
+    In a pool with KINDS_MAX kinds, the agents of all further kinds count as agents of older
+    releases, whose kind is unknown.
+
     Args:
         find_used: returns the numbers of the kinds of all other agents. Only called for a new kind.
     """
@@ -41,6 +46,9 @@ def number_of_kind(
     used = find_used()
     free_numbers = (number for number in range(len(known)) if number not in used)
     number = next(free_numbers, len(known))
+    if number >= KINDS_MAX - 1 and kind is not None:
+        # The last number is left for agents of unknown kinds.
+        return number_of_kind(None, find_used, context)
     kinds = (*known[:number], kind, *known[number + 1 :])
     context.write_part(AGENT_KINDS, AgentKinds(kinds))
     return number

@@ -9,7 +9,7 @@ from control_plane.actors.messages.pool import (
     AgentLost,
     PoolRemoved,
 )
-from control_plane.actors.pool.agent_kinds import AGENT_KINDS, AgentKinds
+from control_plane.actors.pool.agent_kinds import AGENT_KINDS, KINDS_MAX, AgentKinds
 from control_plane.actors.records import Availability
 from control_plane.actors.step import StepContext
 from control_plane.scheduling.agent_needs import AgentDevice, AgentKind
@@ -60,6 +60,21 @@ def test_kind_without_agents_loses_its_number() -> None:
     actor.deliver(AgentLost("a", 1, "test"), agent_of("c", 1, ADA))
     assert kinds_of(actor) == (ADA, H100)
     assert numbers(actor, "bc") == [1, 0]
+
+
+def test_further_kinds_of_a_pool_are_unknown() -> None:
+    def kind(number: int) -> AgentKind:
+        return AgentKind((AgentDevice("cuda", f"T{number}"),))
+
+    actor = pool()
+    for number in range(KINDS_MAX + 2):
+        actor.deliver(agent_of(f"a{number:03d}", 1, kind(number)))
+    kinds = kinds_of(actor)
+    assert kinds == (*map(kind, range(KINDS_MAX - 1)), None)
+    last = slots_of(actor, f"a{KINDS_MAX + 1:03d}")
+    assert last.kind == KINDS_MAX - 1
+    actor.deliver(AgentLost("a005", 1, "test"), agent_of("new", 1, H100))
+    assert slots_of(actor, "new").kind == 5
 
 
 def test_changed_devices_change_the_kind() -> None:

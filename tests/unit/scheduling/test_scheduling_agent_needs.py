@@ -5,6 +5,7 @@ import random
 import pytest
 
 from control_plane.scheduling.agent_needs import (
+    DEVICES_MAX,
     AgentDevice,
     AgentKind,
     AgentNeeds,
@@ -112,6 +113,13 @@ def test_kind_has_different_devices_in_order() -> None:
         AgentDevice("cuda", "A10", 6),
         AgentDevice("cuda", "T4", 5),
     )
+
+
+def test_agent_with_too_many_different_devices_meets_no_needs() -> None:
+    slots = [(number, "cuda", "u", f"T{number}") for number in range(DEVICES_MAX + 1)]
+    assert agent_kind(slots[:-1], ()).devices
+    assert agent_kind(slots, ()).devices == ()
+    assert not meets_needs(agent_kind(slots, ()), AgentNeeds("cuda"))
 
 
 def test_needs_are_described_for_users() -> None:
