@@ -28,6 +28,11 @@ class AgentSizes:
         """The total slots of all agents, free or in use."""
         return sum(agent.total for agent in self._agents)
 
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """The kinds of the agents."""
+        return frozenset(agent.kind for agent in self._agents)
+
     def slots_of_others(self, refused_kinds: frozenset[int]) -> int:
         """Return the total slots of the agents of other kinds, free or in use."""
         if not refused_kinds:

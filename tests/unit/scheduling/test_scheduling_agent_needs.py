@@ -206,3 +206,43 @@ def test_reasons_name_needs_that_no_agent_meets_and_sizes_that_would_fit() -> No
     assert wait_reasons([waiting(1, 4, FIRST)], agents, rules)[1] == (
         "needs 4 slots: agents have 2; it would fit with 2 (of the agents with slot_type H100)"
     )
+
+
+PRIORITY = SchedulerRules("priority")
+SECOND = frozenset({1})
+
+
+def test_waiting_request_holds_back_lower_priorities_on_its_devices_only() -> None:
+    agents = [AgentCapacity("a", 2, 2, kind=0), AgentCapacity("b", 2, 0, kind=1)]
+    first = waiting(1, 2, FIRST, priority=10)
+    started = schedule_jobs([first, waiting(2, 1, priority=50)], agents, PRIORITY, 9).starts
+    assert [(start.request.group, start.agent) for start in started] == [(2, "a")]
+    assert started[0].request.refused_kinds == frozenset()
+    # Job 1 may need slots of both agents, so that job 2 must wait.
+    agents[1] = AgentCapacity("b", 2, 1, kind=1)
+    anywhere = waiting(1, 4, priority=10)
+    assert schedule_jobs([anywhere, waiting(2, 1, priority=50)], agents, PRIORITY, 9).starts == ()
+
+
+def test_lower_priority_takes_no_free_slot_of_a_device_that_a_request_waits_for() -> None:
+    agents = [AgentCapacity("a", 2, 2, kind=0), AgentCapacity("b", 2, 1, kind=1)]
+    jobs = [
+        waiting(1, 2, FIRST, priority=10),
+        waiting(2, 1, FIRST, priority=50),
+        waiting(3, 2, priority=60),
+        waiting(4, 1, SECOND, priority=70),
+    ]
+    # Job 2 waits for device 1, too. Job 3 starts on device 0, which then has no room for job 4.
+    started = schedule_jobs(jobs, agents, PRIORITY, 9).starts
+    assert [(start.request.group, start.agent) for start in started] == [(3, "a")]
+
+
+def test_waiting_requests_for_all_devices_hold_back_everything() -> None:
+    agents = [AgentCapacity("a", 2, 1, kind=0), AgentCapacity("b", 2, 1, kind=1)]
+    jobs = [
+        waiting(1, 2, FIRST, priority=10),
+        waiting(2, 2, SECOND, priority=10),
+        waiting(3, 1, priority=50),
+    ]
+    assert schedule_jobs(jobs, agents, PRIORITY, 9).starts == ()
+    assert wait_reasons(jobs, agents, PRIORITY)[3] == "behind job 1"
