@@ -21,6 +21,7 @@ class AgentSizes:
         self._heterogeneous = heterogeneous
         self._counts: dict[frozenset[int], Counter[int]] = {}
         self._ever_fits: dict[RequestSize, bool] = {}
+        self._slots: dict[frozenset[int], int] = {}
         self._names: dict[frozenset[int], frozenset[str]] = {}
 
     @cached_property
@@ -35,9 +36,10 @@ class AgentSizes:
 
     def slots_of_others(self, refused_kinds: frozenset[int]) -> int:
         """Return the total slots of the agents of other kinds, free or in use."""
-        if not refused_kinds:
-            return self.total_slots
-        return sum(agent.total for agent in self._agents if agent.kind not in refused_kinds)
+        if refused_kinds not in self._slots:
+            agents = [agent for agent in self._agents if agent.kind not in refused_kinds]
+            self._slots[refused_kinds] = sum([agent.total for agent in agents])
+        return self._slots[refused_kinds]
 
     def count_others(self, refused_kinds: frozenset[int] = ANY_KIND) -> Counter[int]:
         """Return the number of agents of other kinds by total slots, without draining agents."""
