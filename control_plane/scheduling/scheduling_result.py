@@ -65,11 +65,8 @@ class SchedulingResult:
         if not self.agents.agent_count:
             return f"no agent has the label {job.label}" if job.label else "there is no agent"
         slots, room = request.slots, remaining_slots(job)
-        able_agents = self.agents.agent_count - len(
-            self.agents.sizes.names_of_kinds(job.refused_kinds)
-        )
-        if not able_agents:
-            return f"no agent of the pool meets the needs: {job.needs}{_closed_text(self.agents)}"
+        if unmet := self._unmet_needs_reason(job, slots):
+            return unmet
         if excluded := self._exclusion_reason(request):
             return excluded
         is_possible, missing = self._fit_verdict(job.size_of(slots))
@@ -83,6 +80,18 @@ class SchedulingResult:
             return held
         reasons = missing, self.policy_reason(job, request, started_slots)
         return "; ".join(filter(None, reasons)) or "its turn comes next"
+
+    def _unmet_needs_reason(self, job: Job, slots: int) -> str:
+        """Return a reason if no agent that takes new work meets the job's needs.
+
+        Return "" for other jobs.
+        """
+        sizes = self.agents.sizes
+        if self.agents.agent_count == len(sizes.names_of_kinds(job.refused_kinds)):
+            return f"no agent of the pool meets the needs: {job.needs}"
+        if job.refused_kinds and slots and not sizes.count_others(job.refused_kinds):
+            return f"the agents that meet the needs take no new work: {job.needs}"
+        return ""
 
     def _exclusion_reason(self, request: AllocationRequest) -> str:
         """Return the reason of a request that only excluded agents could run, or could run now.

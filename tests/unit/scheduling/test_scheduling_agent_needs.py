@@ -208,6 +208,14 @@ def test_reasons_name_needs_that_no_agent_meets_and_sizes_that_would_fit() -> No
     )
 
 
+def test_reason_names_agents_that_drain() -> None:
+    draining = AgentCapacity("b", 2, 0, kind=1, draining=True)
+    reasons = wait_reasons(
+        [waiting(1, 1, FIRST)], [AgentCapacity("a", 4, 4), draining], SchedulerRules()
+    )
+    assert reasons[1] == "the agents that meet the needs take no new work: slot_type H100"
+
+
 PRIORITY = SchedulerRules("priority")
 SECOND = frozenset({1})
 
