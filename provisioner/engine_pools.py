@@ -14,6 +14,7 @@ from control_plane.actors import addresses
 from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.job_row import POOLS, JobRow
 from control_plane.actors.messages.pool import PoolSettings, SupplyChecked
+from control_plane.actors.pool.agent_kinds import RefusedKinds
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.job_queue import JobQueue
@@ -27,6 +28,8 @@ from control_plane.agents.leases import (
     mark_ended_agent,
 )
 from control_plane.engine.engine import Engine
+from control_plane.scheduling.agent_needs import AgentNeeds
+from control_plane.scheduling.model import ANY_KIND
 from control_plane.scheduling.quiet_hours import (
     is_held_back,
     moment_text,
@@ -85,7 +88,13 @@ class EnginePools:
             provider = replace(provider, min_instances=0)
         return PoolSnapshot(
             settings=provider,
-            demand=pool_demand(job_queue_of(context), settings, now_ms, self._deadline_progress),
+            demand=pool_demand(
+                job_queue_of(context),
+                settings,
+                now_ms,
+                self._deadline_progress,
+                UnfitAgents(context),
+            ),
             agents=agents,
             leases={name: row.revision for name, row in rows.items()},
             joining=frozenset(
@@ -169,11 +178,28 @@ Returns None for a job without a deadline.
 """
 
 
+class UnfitAgents:
+    """The agents of a pool that do not meet needs. The agents are read on first use."""
+
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
+        self._refused_kinds = RefusedKinds(context)
+
+    def __call__(self, needs: AgentNeeds) -> frozenset[str]:
+        """Return the ids of the agents that do not meet the needs."""
+        refused = self._refused_kinds(needs)
+        if not refused:
+            return frozenset()
+        agents = agents_of(self._context).items()
+        return frozenset(name for name, agent in agents if agent.kind in refused)
+
+
 def pool_demand(
     queue: JobQueue,
     settings: PoolSettings,
     now_ms: int,
     find_deadline: DeadlineLookup = lambda number, row: None,
+    unfit_agents: Callable[[AgentNeeds], frozenset[str]] = lambda needs: frozenset(),
 ) -> Demand:
     """Return the pending work of a pool.
 
@@ -188,10 +214,11 @@ def pool_demand(
       `reserve_after_ms`, of jobs that hold no slots; () without this limit.
 
     `find_deadline` is called for each job that has pending slots, and its errors are passed on.
+    `unfit_agents` returns the ids of the agents that do not meet needs.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups, quiet = _startable_groups(list(queue.groups()), settings, now_ms)
-    jobs = list(_job_demands(queue, groups, find_deadline))
+    jobs = list(_job_demands(queue, groups, find_deadline, unfit_agents))
     has_pending = any(job.pending_slots for job in jobs)
     return Demand(
         jobs=tuple(job for job in jobs if job.pending_slots),
@@ -245,13 +272,16 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
     """
     if settings.reserve_after_ms is None or period_at(settings.quiet_periods, now_ms):
         return ()
-    jobs = queue.jobs(settings.default_priority, lambda group: iter(()))
+    jobs = queue.jobs(settings.default_priority, lambda group: iter(()), lambda needs: ANY_KIND)
     unlabelled = (job for job in jobs if not job.label)
     return overdue_sizes(unlabelled, settings.scheduler, now_ms - settings.reserve_after_ms)
 
 
 def _job_demands(
-    queue: JobQueue, groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
+    queue: JobQueue,
+    groups: Iterable[tuple[int, Group]],
+    find_deadline: DeadlineLookup,
+    unfit_agents: Callable[[AgentNeeds], frozenset[str]],
 ) -> Iterator[JobDemand]:
     """Yield the pending work of each job without an agent label.
 
@@ -268,11 +298,22 @@ def _job_demands(
         sizes = {slots: count for slots, count in group.pending.items() if slots}
         deadline = find_deadline(number, row) if sizes else None
         excluding = _excluding_requests(queue, number) if group.excluding else {}
+        unfit = unfit_agents(row.needs) if sizes else frozenset()
+        whole = JobDemand(
+            {},
+            remaining,
+            row.single_agent,
+            deadline,
+            excluded_agents=tuple(sorted(unfit)),
+            needs=row.needs,
+            unfit_agents=unfit,
+        )
         for excluded, requests in excluding.items():
             counts = Counter(group.scheduled_requests(requests))
             sizes = dict(Counter(sizes) - requests)
-            yield JobDemand(counts, remaining, row.single_agent, deadline, excluded_agents=excluded)
-        yield JobDemand(group.scheduled_requests(sizes), remaining, row.single_agent, deadline)
+            names = tuple(sorted(unfit.union(excluded)))
+            yield replace(whole, pending_slots=counts, excluded_agents=names)
+        yield replace(whole, pending_slots=group.scheduled_requests(sizes))
 
 
 def _excluding_requests(queue: JobQueue, group: int) -> dict[tuple[str, ...], Counter[int]]:

@@ -92,7 +92,13 @@ def _capacity_for_requests(draft: DraftPlan) -> list[sizing.FreeCapacity]:
     return [
         *(_free_capacity(row) for row in starting_capacity_rows(draft)),
         *(
-            sizing.FreeCapacity(offering.slots, offering.slots, offering.market, zone=offering.zone)
+            sizing.FreeCapacity(
+                offering.slots,
+                offering.slots,
+                offering.market,
+                zone=offering.zone,
+                instance_type=offering.instance_type,
+            )
             for offering in pending
         ),
         *(replace(_free_capacity(row), is_connected=True) for row in idle_capacity_rows(draft)),
@@ -147,4 +153,11 @@ def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
     The actual work and agent are ignored. The zone is the instance's, or else the offering's.
     """
     slots, zone = row.offering.slots, row.zone or row.offering.zone
-    return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone, agent=row.id)
+    return sizing.FreeCapacity(
+        slots,
+        slots,
+        row.offering.market,
+        zone=zone,
+        agent=row.id,
+        instance_type=row.offering.instance_type,
+    )

@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import ceil
 
 from control_plane.fleet.records import ErrorKind, FleetRow, InstanceRow, Market, Offering
+from control_plane.scheduling.agent_needs import NO_NEEDS, AgentNeeds
 from control_plane.scheduling.reservations import OverdueSize
 
 MINUTE_MS = 60_000
@@ -96,6 +97,12 @@ class JobDemand:
     """The market on which the job's instances must be bought; None allows both markets."""
     excluded_agents: tuple[str, ...] = ()
     """The ids of the agents that must not run these requests, sorted."""
+    needs: AgentNeeds = NO_NEEDS
+    """The job's needs of an agent."""
+    unfit_agents: frozenset[str] = frozenset()
+    """The ids of the connected agents that do not meet the needs."""
+    refused_types: frozenset[str] = frozenset()
+    """The instance types that do not meet the needs (fit_types.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,14 +86,15 @@ def servable_shapes(
 ) -> set[RequestShape]:
     """Return the shapes that instances of `offering` can serve.
 
-    A shape that is restricted to a market needs an offering of that market, also outside of
-    `order`. Any other shape needs an offering in `order`. Empty if no shape fits. `instances_max`
-    limits the number of instances for one request.
+    The shape must not refuse the instance type. A shape that is restricted to a market needs an
+    offering of that market, also outside of `order`. Any other shape needs an offering in `order`.
+    Empty if no shape fits. `instances_max` limits the number of instances for one request.
     """
     return {
         shape
         for shape in shapes
         if can_serve(offering.slots, shape, instances_max)
+        and offering.instance_type not in shape.refused_types
         and (shape.market is offering.market or (shape.market is None and offering in order))
     }
 

@@ -21,6 +21,7 @@ from provisioner.clouds.provider import (
     CloudProvider,
     terminate_in_batches,
 )
+from provisioner.fit_types import with_refused_types
 from provisioner.launcher import AttemptResult, Launcher
 from provisioner.ledger import Ledger
 from provisioner.model import FleetSnapshot, InstanceStatus, ProvisionerSettings, ScalePlan
@@ -176,7 +177,7 @@ class ReconcilePass:
         for _ in range(ATTEMPTS_MAX):
             # The pool is read after the cloud's list, immediately before the commit.
             snapshot = self._services.pools.pool_snapshot(self._ledger.fleet.pool)
-            plan = plan_scaling(self._fleet_snapshot(snapshot, offered))
+            plan = plan_scaling(self._fleet_snapshot(snapshot, offered, cloud))
             intents = self._launcher.new_intents(plan.launches)
             number = self._ledger.fleet.launches + len(intents)
             self._ledger.commit(
@@ -215,7 +216,7 @@ class ReconcilePass:
         self._services.pools.report_supply(ledger.fleet.pool, gap.reason, gap.until_ms)
 
     def _fleet_snapshot(
-        self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
+        self, snapshot: PoolSnapshot, offered: tuple[Offering, ...], cloud: CloudProvider
     ) -> FleetSnapshot:
         """Return the scale decider's input: the ledger, the cloud's list and the pool combined.
 
@@ -231,7 +232,13 @@ class ReconcilePass:
         return FleetSnapshot(
             settings=self._settings,
             offerings=offered,
-            demand=snapshot.demand,
+            demand=with_refused_types(
+                snapshot.demand,
+                offered,
+                ledger.instances.values(),
+                snapshot.agents.keys(),
+                cloud.devices_of,
+            ),
             fleet=ledger.fleet,
             rows=tuple(ledger.instances.values()),
             observed=observed,

@@ -39,6 +39,8 @@ class RequestShape(NamedTuple):
     """The market that the request is restricted to; None for both."""
     excluded_agents: tuple[str, ...] = ()
     """The ids of the agents that must not run the request, sorted."""
+    refused_types: frozenset[str] = frozenset()
+    """The instance types that do not meet the needs of the request."""
 
 
 def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
@@ -67,7 +69,7 @@ def request_shape(size: int, job: JobDemand) -> RequestShape:
 
     Whether the job has such a request does not matter.
     """
-    return RequestShape(size, job.single_agent, job.market, job.excluded_agents)
+    return RequestShape(size, job.single_agent, job.market, job.excluded_agents, job.refused_types)
 
 
 def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[RequestShape]:
@@ -132,6 +134,10 @@ def unservable_sizes(
     large = {
         shape.slots
         for shape in request_shapes(demand)
-        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
+        if not any(
+            can_serve(offering.slots, shape, instances_max)
+            for offering in offerings
+            if offering.instance_type not in shape.refused_types
+        )
     }
     return sorted(large)

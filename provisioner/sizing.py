@@ -54,15 +54,20 @@ class FreeCapacity:
     """Whether allocations run on the instance."""
     agent: str = ""
     """The id of the instance's agent, or "" if no instance exists yet."""
+    instance_type: str = ""
+    """The instance type."""
 
     def may_serve(self, shape: RequestShape) -> bool:
         """Whether a request of a market may run on this instance. Free slots do not matter.
 
-        False if the request excludes the agent. True for a request without a market. True also if
-        the instance is connected, since the scheduler ignores the market of connected instances.
-        Otherwise, on-demand instances may serve spot requests, but not the reverse.
+        False if the request excludes the agent, or refuses the type of an instance whose agent is
+        not connected. True for a request without a market. True also if the instance is connected,
+        since the scheduler ignores the market of connected instances. Otherwise, on-demand
+        instances may serve spot requests, but not the reverse.
         """
         if self.agent in shape.excluded_agents:
+            return False
+        if not self.is_connected and self.instance_type in shape.refused_types:
             return False
         market = shape.market
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
@@ -209,7 +214,15 @@ def _launches_for_overdue(
             room -= 1
             launches.append(Launch(offering, 1))
             left = offering.slots - overdue.slots
-            unused.append(FreeCapacity(offering.slots, left, offering.market, zone=offering.zone))
+            unused.append(
+                FreeCapacity(
+                    offering.slots,
+                    left,
+                    offering.market,
+                    zone=offering.zone,
+                    instance_type=offering.instance_type,
+                )
+            )
     return _OverdueLaunches(launches, unused)
 
 
@@ -232,7 +245,10 @@ def count_kept_idle(
     """
     if demand.hold_reason:
         return 0
-    jobs = (replace(job, market=None, excluded_agents=()) for job in demand.jobs)
+    jobs = (
+        replace(job, market=None, excluded_agents=(), refused_types=frozenset())
+        for job in demand.jobs
+    )
     demand = replace(demand, jobs=tuple(jobs))
     kept = min(idle, _instances_for_single(demand, request_shapes(demand), size, Market.SPOT))
     wanted = _overdue_gang_size(demand, size, bounds.instances_max)
@@ -274,7 +290,12 @@ def _ordered_requests(
     requests = count_requests(demand, shapes) - (served or Counter())
     return sorted(
         requests.items(),
-        key=lambda item: (*item[0][:2], str(item[0].market), item[0].excluded_agents),
+        key=lambda item: (
+            *item[0][:2],
+            str(item[0].market),
+            item[0].excluded_agents,
+            sorted(item[0].refused_types),
+        ),
     )
 
 

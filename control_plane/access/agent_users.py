@@ -74,6 +74,20 @@ def allows_root(table: StateTable) -> bool:
     return row is not None and json.loads(row.body).get(ROOT_SETTING) is True
 
 
+def agent_user_ids(table: StateTable, owner: str, workspace: str) -> str:
+    """Return the agent user of an experiment's trials as `UID:GID`. "" without an agent user.
+
+    Two rows are read.
+
+    Args:
+        table: the state table.
+        owner: the owner of the experiment.
+        workspace: the workspace of the experiment.
+    """
+    uid, gid, *_ = _read_agent_user(table, owner, workspace)
+    return "" if uid is None or gid is None else f"{uid}:{gid}"
+
+
 def agent_user_fields(table: StateTable, owner: str, workspace: str) -> dict[str, Any]:
     """Return the fields of a trial's spec for the agent user. {} without an agent user.
 
@@ -85,6 +99,19 @@ def agent_user_fields(table: StateTable, owner: str, workspace: str) -> dict[str
         owner: the owner of the experiment.
         workspace: the workspace in which the experiment was submitted.
     """
+    uid, gid, user, group = _read_agent_user(table, owner, workspace)
+    if uid is None or gid is None:
+        return {}
+    fields = {"uid": uid, "gid": gid, "user": user, "group": group}
+    if 0 in (uid, gid) and not allows_root(table):
+        fields["refusal"] = ROOT_REFUSED
+    return {"version": SPEC_VERSION, "agent_user": fields}
+
+
+def _read_agent_user(
+    table: StateTable, owner: str, workspace: str
+) -> tuple[int | None, int | None, str, str]:
+    """Return the ids and the names of the user and the group. An unknown id is None."""
     keys = (
         agent_user_key(AgentUserKind.USER, owner),
         agent_user_key(AgentUserKind.WORKSPACE, workspace),
@@ -97,9 +124,4 @@ def agent_user_fields(table: StateTable, owner: str, workspace: str) -> dict[str
             uid, user = record.uid, record.user
         if record is not None and record.gid is not None:
             gid, group = record.gid, record.group
-    if uid is None or gid is None:
-        return {}
-    fields = {"uid": uid, "gid": gid, "user": user, "group": group}
-    if 0 in (uid, gid) and not allows_root(table):
-        fields["refusal"] = ROOT_REFUSED
-    return {"version": SPEC_VERSION, "agent_user": fields}
+    return uid, gid, user, group

@@ -10,13 +10,24 @@ from decimal import Decimal
 from control_plane.actors.content_revision import content_revision
 from control_plane.rows import pool_rows
 from control_plane.rows.json_codec import JsonCodec
+from control_plane.scheduling.agent_needs import NO_NEEDS, AgentNeeds
 
 POSITIONS_PER_MS = 1_000
 """Positions in the queue are in microseconds."""
 POOLS = pool_rows.POOL.partition
 """The partition with one row for each pool."""
 _OMITTED_DEFAULTS = frozenset(
-    {"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible", "slot_sharers"}
+    {
+        "patience_ms",
+        "stay",
+        "rounds",
+        "waits_since_ms",
+        "preemptible",
+        "slot_sharers",
+        "slot_type",
+        "slot_memory",
+        "agent_user",
+    }
 )
 """The fields that a stored job row leaves out if they have their defaults, as most jobs do."""
 
@@ -57,6 +68,20 @@ class JobRow:
     """Whether the scheduler may preempt the job's allocations for other jobs."""
     slot_sharers: int = 1
     """The most trials of the job that share a slot. 1: each trial has its own slots."""
+    slot_type: str = ""
+    """The type of the slots, or words of the devices' name. "": any device."""
+    slot_memory: int = 0
+    """The least memory of each device, in bytes."""
+    agent_user: str = ""
+    """The user of the machines that the trials run as, as `UID:GID`, at the submission. "": none.
+    """
+
+    @property
+    def needs(self) -> AgentNeeds:
+        """Return the needs that agents must meet to run the job."""
+        if not (self.slot_type or self.slot_memory or self.agent_user):
+            return NO_NEEDS
+        return AgentNeeds(self.slot_type, self.slot_memory, self.agent_user)
 
     def queue_position(self) -> Decimal:
         """Return the job's position in the queue in us: `position`, or the time of submission.

@@ -38,6 +38,7 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import Lease, read_leases
 from control_plane.engine.engine import Engine
 from control_plane.engine.read_only import ActorParts, read_only_context
+from control_plane.scheduling.agent_needs import agent_kind
 from control_plane.scheduling.model import AllocationRequest
 from control_plane.state.row_ranges import read_rows
 
@@ -208,8 +209,9 @@ def _session_messages(
         elif not lease.lost and state is not None and state.epoch == lease.epoch:
             if recorded is None or recorded.epoch < lease.epoch:
                 slots = tuple(slot[0] for slot in state.slots)
+                kind = agent_kind(state.slots, state.memory_mib, state.only_user)
                 yield AgentJoined(
-                    name, lease.epoch, slots, state.effective_availability, state.label
+                    name, lease.epoch, slots, state.effective_availability, state.label, kind
                 )
                 continue
             availability = state.effective_availability

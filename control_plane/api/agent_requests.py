@@ -42,8 +42,8 @@ AGENT_NAME = text_form(
     "at most 63 letters, digits and ._-, of which the first is a letter or a digit",
 )
 INSTALLATION = text_form(r"^[0-9a-f]{0,32}$", "at most 32 hexadecimal digits in lower case")
-
 DIGEST = text_form(r"^([0-9a-f]{64})?$", "a SHA-256 in lower case, or nothing")
+ONLY_USER = text_form(r"^(\d{1,10}:\d{1,10})?$", "UID:GID, or nothing")
 
 _COUNT_MAX = 2**53
 
@@ -108,6 +108,7 @@ class Enrolment(AgentBody):
     """The present use of the machine by people. None: nobody uses the machine."""
     credential_sha256: Annotated[str, Field(pattern=DIGEST)] = ""
     code: Annotated[str, Field(pattern=DIGEST)] = ""
+    only_user: Annotated[str, Field(pattern=ONLY_USER)] = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

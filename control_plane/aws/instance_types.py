@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from control_plane.fleet import gpu_models
 from control_plane.fleet.gpu_models import GpuModel
+from control_plane.scheduling.agent_needs import AgentDevice
 
 
 class InstanceType(NamedTuple):
@@ -212,6 +213,20 @@ def gpu_model_of(instance_type: str) -> GpuModel | None:
     Return None without GPUs, and for an unknown family. The size need not exist.
     """
     return GPU_FAMILIES.get(family_of(instance_type))
+
+
+def devices_of(instance_type: str) -> tuple[AgentDevice, ...]:
+    """Return the devices that the agent of an instance type reports, each once.
+
+    A type of a family without GPUs has its processors. Return () for an unknown family.
+    """
+    family = family_of(instance_type)
+    if family in CPU_FAMILIES:
+        return (AgentDevice("cpu", ""),)
+    model = GPU_FAMILIES.get(family)
+    if family == "p3dn":
+        return (AgentDevice("cuda", "Tesla V100-SXM2-32GB", 32 * 1024),)
+    return () if model is None else (model.device,)
 
 
 def gpus_of(instance_type: str) -> int | None:

@@ -10,7 +10,13 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from control_plane.aws.default_image import find_image_problem
 from control_plane.aws.default_type import default_sizes, default_type_notice, find_default_type
-from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, TYPE_DEFAULT, slots_of
+from control_plane.aws.instance_types import (
+    CPU_FAMILIES,
+    GPU_TYPES,
+    TYPE_DEFAULT,
+    devices_of,
+    slots_of,
+)
 from control_plane.config.machine_network import (
     MACHINE_NETWORK_FIELDS,
     Certificates,
@@ -30,6 +36,7 @@ from control_plane.config.providers import (
 from control_plane.config.section import Section, refuse, refuse_at, with_defaults
 from control_plane.field_types import CountOrZero, Text
 from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
+from control_plane.scheduling.agent_needs import AgentDevice
 from control_plane.text_forms import text_form
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
@@ -316,6 +323,10 @@ class AwsProvider(Provider):
         Without offerings, return the size of the section's own instance type.
         """
         return super().slots_offered() or (self._slots or 0,)
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports. () for an unknown type."""
+        return devices_of(instance_type)
 
     def types_offered(self) -> tuple[str, ...]:
         """Return the offered types. Without offerings, return the section's own type."""

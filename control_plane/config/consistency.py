@@ -171,6 +171,15 @@ def _check_log_policies(config: ExperimentConfig, scope: Scope) -> Iterator[Find
     yield from find_content_problems(config.log_policies, ("log_policies",))
 
 
+def _check_device_needs(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    """Yield a finding for needs for devices of trials without slots."""
+    resources = config.resources
+    for name in ("slot_type", "slot_memory"):
+        if getattr(resources, name) and not resources.slots_per_trial:
+            text = "needs a slot, and the trials have none"
+            yield Finding(("resources", name), text, "remove it, or use at least 1 slot")
+
+
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"entrypoint", "internal"}), _check_entrypoint),
     (frozenset({"searcher"}), _check_searcher),
@@ -186,6 +195,7 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"integrations"}), _check_integrations),
     (frozenset({"log_policies"}), _check_log_policies),
     (frozenset({"retention_policy"}), _check_retention),
+    (frozenset({"resources"}), _check_device_needs),
 )
 
 

@@ -18,6 +18,7 @@ from control_plane.config.section import REVEAL, Secret, Section, refuse, refuse
 from control_plane.field_types import Count, CountOrZero, Text
 from control_plane.findings import Finding, Loc, value_text
 from control_plane.fleet.gpu_models import ImageProblem
+from control_plane.scheduling.agent_needs import AgentDevice, AgentNeeds, meets_device_needs
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
 FreeMap = dict[str, Any]
@@ -220,6 +221,29 @@ class Provider(Section):
         Return an empty tuple without offerings. Clouds override this method for this case.
         """
         return tuple(sorted({offering.slots for offering in self.offerings}))
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports, each once.
+
+        Return () for an unknown type. Clouds override this method.
+        """
+        return ()
+
+    def slots_offered_with(self, needs: AgentNeeds) -> tuple[int, ...]:
+        """Return the distinct sizes of launchable instances whose devices meet the needs.
+
+        The sizes are in slots, the smallest first. Unknown types meet no needs for devices. Without
+        offerings, the pool launches a single type.
+        """
+        if self.offerings:
+            able = {
+                offering.slots
+                for offering in self.offerings
+                if meets_device_needs(self.devices_of(offering.instance_type), needs)
+            }
+            return tuple(sorted(able))
+        devices = {device for one in self.types_offered() for device in self.devices_of(one)}
+        return self.slots_offered() if meets_device_needs(tuple(devices), needs) else ()
 
     def types_offered(self) -> tuple[str, ...]:
         """Return the names of instance types that the pool may launch, in the offerings' order.

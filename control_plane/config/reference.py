@@ -136,6 +136,7 @@ TYPES: Final[Mapping[str, str]] = {
     "CountOrZero": "integer >= 0",
     "SlotsPerTrial": "integer >= 0, or number below 1",
     "Deadline": "duration or time with zone",
+    "SlotType": "string",
     "Cost": "number > 0",
     "ExperimentName": "string",
     "Description": "string",

@@ -24,6 +24,7 @@ from control_plane.config.sizes import SizeBytes
 from control_plane.config.slot_shares import SlotsPerTrial, whole_slots
 from control_plane.field_types import CountOrZero, Text
 from control_plane.findings import value_text
+from control_plane.scheduling.agent_needs import SLOT_TYPES, device_words
 
 
 def _parse_device(value: object) -> object:
@@ -91,6 +92,21 @@ def _check_mode(mode: str) -> str:
     return mode
 
 
+def _check_slot_type(text: str) -> str:
+    """Return the text without surrounding space. Raise PydanticCustomError for a text without
+    letters and digits, unless it is empty.
+    """
+    text = text.strip()
+    if text and not device_words(text):
+        known = ", ".join(SLOT_TYPES)
+        refuse(f"must be {known} or the name of a device, not {value_text(text)}")
+    if len(text) > SLOT_TYPE_LENGTH_MAX:
+        refuse(f"must have at most {SLOT_TYPE_LENGTH_MAX} characters, not {len(text)}")
+    return text
+
+
+SLOT_TYPE_LENGTH_MAX: Final = 80
+SlotType = Annotated[str, AfterValidator(_check_slot_type)]
 DeviceMode = Annotated[str, AfterValidator(_check_mode)]
 
 
@@ -157,6 +173,17 @@ class Resources(Section):
     agent_label: str = ""
     """The label of the agents that may run trials. If empty, only agents without a label run
     trials.
+    """
+    slot_type: SlotType = ""
+    """The devices that trials need: `cuda`, `rocm`, `mps` or `cpu`, or words of a device's name as
+    in `slot list`, such as `H100` or `RTX 4090`. If empty, trials run on any device.
+
+    Each word must be a whole word of the name. Case does not matter. All slots of the agent must
+    match.
+    """
+    slot_memory: SizeBytes = None
+    """The least memory of each device: bytes, or a size like `40 gb`. All slots of the agent must
+    have the memory. Drivers report a little less than the nominal size, so that a tenth may lack.
     """
     native_parallel: bool = False
     """Accepted, but has no effect."""

@@ -9,6 +9,7 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Resources", "weight"): "number > 0",
     ("Resources", "priority"): "integer 1 to 99",
     ("Resources", "shm_size"): "bytes, or a size",
+    ("Resources", "slot_memory"): "bytes, or a size",
     ("Resources", "devices"): "list of maps or strings",
     ("Device", "mode"): "letters of `rwm`",
     ("Environment", "image"): "string, or map",

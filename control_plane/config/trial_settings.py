@@ -41,6 +41,8 @@ def job_of(
         single_agent=bool(resources.is_single_node),
         slot_sharers=config.job.slot_sharers,
         preemptible=kind is JobKind.EXPERIMENT,
+        slot_type=resources.slot_type,
+        slot_memory=resources.slot_memory or 0,
     )
 
 

@@ -352,6 +352,7 @@ def _make_pool() -> ActorType:
     from control_plane.actors.messages.pool import PoolMessage, PoolSettings
     from control_plane.actors.ordered_map import Directory, Leaf
     from control_plane.actors.pool import actor
+    from control_plane.actors.pool.agent_kinds import AGENT_KINDS, AgentKinds
     from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks
 
     return ActorType(
@@ -372,6 +373,7 @@ def _make_pool() -> ActorType:
             "agents": Directory,
             "agents/": Leaf,
             GANG_CHECKS: GangChecks,
+            AGENT_KINDS: AgentKinds,
         },
         journal_kept_ms=JOURNAL_KEPT_MS,
     )

@@ -15,6 +15,8 @@ Sources:
 from enum import Enum
 from typing import Final, NamedTuple
 
+from control_plane.scheduling.agent_needs import AgentDevice
+
 # The oldest driver that the boot script accepts, in images/boot/gpus.sh.
 DRIVER_MIN: Final = 525
 
@@ -54,6 +56,15 @@ class GpuModel(NamedTuple):
     generation: Generation
     capability: tuple[int, int]
     """The compute capability: (7, 5) is 7.5."""
+    device_name: str
+    """The name that the driver reports, as on machines of AWS and Google Cloud."""
+    memory_gib: int
+    """The nominal memory of a GPU."""
+
+    @property
+    def device(self) -> AgentDevice:
+        """The device that an agent with this GPU reports."""
+        return AgentDevice("cuda", self.device_name, self.memory_gib * 1024)
 
     @property
     def runs_open_modules(self) -> bool:
@@ -67,26 +78,39 @@ class GpuModel(NamedTuple):
         return not last or last >= DRIVER_MIN
 
 
-K80: Final = GpuModel("K80", Generation.KEPLER, (3, 7))
-M60: Final = GpuModel("M60", Generation.MAXWELL, (5, 2))
-P4: Final = GpuModel("P4", Generation.PASCAL, (6, 1))
-P100: Final = GpuModel("P100", Generation.PASCAL, (6, 0))
-V100: Final = GpuModel("V100", Generation.VOLTA, (7, 0))
-T4: Final = GpuModel("T4", Generation.TURING, (7, 5))
-T4G: Final = GpuModel("T4g", Generation.TURING, (7, 5))
-A100_40: Final = GpuModel("A100 40 GB", Generation.AMPERE, (8, 0))
-A100_80: Final = GpuModel("A100 80 GB", Generation.AMPERE, (8, 0))
-A10G: Final = GpuModel("A10G", Generation.AMPERE, (8, 6))
-L4: Final = GpuModel("L4", Generation.ADA, (8, 9))
-L40S: Final = GpuModel("L40S", Generation.ADA, (8, 9))
-H100: Final = GpuModel("H100", Generation.HOPPER, (9, 0))
-H100_MEGA: Final = GpuModel("H100 mega", Generation.HOPPER, (9, 0))
-H200: Final = GpuModel("H200", Generation.HOPPER, (9, 0))
-B200: Final = GpuModel("B200", Generation.BLACKWELL, (10, 0))
-GB200: Final = GpuModel("GB200", Generation.BLACKWELL, (10, 0))
-B300: Final = GpuModel("B300", Generation.BLACKWELL, (10, 3))
-RTX_PRO_4500: Final = GpuModel("RTX PRO 4500", Generation.BLACKWELL, (12, 0))
-RTX_PRO_6000: Final = GpuModel("RTX PRO 6000", Generation.BLACKWELL, (12, 0))
+_EDITION: Final = "Blackwell Server Edition"
+K80: Final = GpuModel("K80", Generation.KEPLER, (3, 7), "Tesla K80", 12)
+M60: Final = GpuModel("M60", Generation.MAXWELL, (5, 2), "Tesla M60", 8)
+P4: Final = GpuModel("P4", Generation.PASCAL, (6, 1), "Tesla P4", 8)
+P100: Final = GpuModel("P100", Generation.PASCAL, (6, 0), "Tesla P100-PCIE-16GB", 16)
+V100: Final = GpuModel("V100", Generation.VOLTA, (7, 0), "Tesla V100-SXM2-16GB", 16)
+T4: Final = GpuModel("T4", Generation.TURING, (7, 5), "Tesla T4", 16)
+T4G: Final = GpuModel("T4g", Generation.TURING, (7, 5), "NVIDIA T4G", 16)
+A100_40: Final = GpuModel("A100 40 GB", Generation.AMPERE, (8, 0), "NVIDIA A100-SXM4-40GB", 40)
+A100_80: Final = GpuModel("A100 80 GB", Generation.AMPERE, (8, 0), "NVIDIA A100-SXM4-80GB", 80)
+A10G: Final = GpuModel("A10G", Generation.AMPERE, (8, 6), "NVIDIA A10G", 24)
+L4: Final = GpuModel("L4", Generation.ADA, (8, 9), "NVIDIA L4", 24)
+L40S: Final = GpuModel("L40S", Generation.ADA, (8, 9), "NVIDIA L40S", 48)
+H100: Final = GpuModel("H100", Generation.HOPPER, (9, 0), "NVIDIA H100 80GB HBM3", 80)
+H100_MEGA: Final = GpuModel("H100 mega", Generation.HOPPER, (9, 0), "NVIDIA H100 80GB HBM3", 80)
+H200: Final = GpuModel("H200", Generation.HOPPER, (9, 0), "NVIDIA H200", 141)
+B200: Final = GpuModel("B200", Generation.BLACKWELL, (10, 0), "NVIDIA B200", 180)
+GB200: Final = GpuModel("GB200", Generation.BLACKWELL, (10, 0), "NVIDIA GB200", 186)
+B300: Final = GpuModel("B300", Generation.BLACKWELL, (10, 3), "NVIDIA B300 SXM6 AC", 268)
+RTX_PRO_4500: Final = GpuModel(
+    "RTX PRO 4500",
+    Generation.BLACKWELL,
+    (12, 0),
+    f"NVIDIA RTX PRO 4500 {_EDITION}",
+    32,
+)
+RTX_PRO_6000: Final = GpuModel(
+    "RTX PRO 6000",
+    Generation.BLACKWELL,
+    (12, 0),
+    f"NVIDIA RTX PRO 6000 {_EDITION}",
+    96,
+)
 
 GPU_MODELS: Final = (
     *(K80, M60, P4, P100, V100, T4, T4G, A100_40, A100_80, A10G, L4, L40S),

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from control_plane.fleet import gpu_models
 from control_plane.fleet.gpu_models import GpuModel
+from control_plane.scheduling.agent_needs import AgentDevice
 
 
 class MachineType(NamedTuple):
@@ -345,6 +346,23 @@ def gpu_model_of(
     Return None without GPUs, and for an unknown kind.
     """
     return ACCELERATOR_MODELS.get(accelerator_of(instance, described))
+
+
+def devices_of(text: str) -> tuple[AgentDevice, ...]:
+    """Return the devices that the agent of an instance type reports, each once.
+
+    A type of a series without GPUs has its processors. Return () for an unknown type.
+
+    Args:
+        text: the instance type as in configurations.
+    """
+    instance = parse_instance_type(text)
+    if instance is None:
+        return ()
+    model = gpu_model_of(instance)
+    if model is not None:
+        return (model.device,)
+    return (AgentDevice("cpu", ""),) if slots_of(text, None, False) == 0 else ()
 
 
 def slots_of(

@@ -47,6 +47,7 @@ from control_plane.gcp.machine_types import (
     N1_TYPES,
     MachineTypes,
     attachment_problem,
+    devices_of,
     gpus_of,
     machine_series,
     parse_instance_type,
@@ -54,6 +55,7 @@ from control_plane.gcp.machine_types import (
 )
 from control_plane.gcp.nfs_shares import NfsShare, NfsShares
 from control_plane.gcp.zones import region_of
+from control_plane.scheduling.agent_needs import AgentDevice
 
 _LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
@@ -388,6 +390,10 @@ class GcpProvider(Provider):
     def default_type(self) -> str:
         """The instance type without offerings, as text with attached accelerators."""
         return str(self.instance_type.instance_type(self.described_types))
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports. () for an unknown type."""
+        return devices_of(instance_type)
 
     def types_offered(self) -> tuple[str, ...]:
         """Return the offered types. Without offerings, return the section's own type."""

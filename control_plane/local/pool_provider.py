@@ -6,6 +6,7 @@ from typing import Literal
 
 from control_plane.config.providers import Provider
 from control_plane.field_types import Count
+from control_plane.scheduling.agent_needs import AgentDevice
 
 
 class LocalProvider(Provider):
@@ -21,3 +22,11 @@ class LocalProvider(Provider):
         Without offerings, return `instance_slots`.
         """
         return super().slots_offered() or (self.instance_slots,)
+
+    def types_offered(self) -> tuple[str, ...]:
+        """Return the offered types. Without offerings, return the type of the single offering."""
+        return super().types_offered() or ("process",)
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the processors of the machine, which the agents of all instances report."""
+        return (AgentDevice("cpu", ""),)

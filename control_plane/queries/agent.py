@@ -13,6 +13,7 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
+from control_plane.scheduling.agent_needs import NO_NEEDS, AgentNeeds, agent_kind, meets_needs
 from control_plane.services import Services
 from control_plane.state.row_ranges import read_rows
 from detcloud.shared.plurals import count_text
@@ -121,12 +122,15 @@ def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
 
 
 def agent_sizes_in_pool(
-    services: Services, pool: str, without: Container[str] = ()
+    services: Services,
+    pool: str,
+    without: Container[str] = (),
+    needs: AgentNeeds = NO_NEEDS,
 ) -> dict[str, Counter[int]]:
     """Count the pool's agents by label and number of slots.
 
-    Lost agents and the agents in `without` are not counted; disabled agents are. The rows of all
-    agents of the cluster are read.
+    Lost agents, the agents in `without` and agents that do not meet the needs are not counted;
+    disabled agents are. The rows of all agents of the cluster are read.
 
     Returns:
         For each label, the number of agents with each number of slots. Empty for a pool without
@@ -137,9 +141,14 @@ def agent_sizes_in_pool(
     names = [name for name in inside if name not in without]
     sizes: dict[str, Counter[int]] = {}
     for state in services.engine.read_states([addresses.agent(name) for name in names]):
-        if isinstance(state, AgentState) and not state.lost:
+        if isinstance(state, AgentState) and not state.lost and _meets(state, needs):
             sizes.setdefault(state.label, Counter())[len(state.slots)] += 1
     return sizes
+
+
+def _meets(state: AgentState, needs: AgentNeeds) -> bool:
+    """Return whether an agent meets the needs of a job."""
+    return meets_needs(agent_kind(state.slots, state.memory_mib, state.only_user), needs)
 
 
 def machines_text(services: Services, pool: str, label: str) -> str:

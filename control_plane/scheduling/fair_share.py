@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.job_after_stops import job_after_stops
-from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
+from control_plane.scheduling.model import (
+    AllocationRequest,
+    Job,
+    RequestSize,
+    RunningAllocation,
+    Victim,
+)
 from control_plane.scheduling.request_placer import RequestPlacer
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
@@ -40,7 +46,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
     placer = RequestPlacer(agent_set, starts_max)
     _start_zero_slot_requests(jobs, placer)
     by_group = {job.group: job for job in jobs}
-    claims = offer_shares(list(_share_claims(jobs, agent_set)), agent_set.total_slots)
+    claims = offer_shares(list(_share_claims(jobs, agent_set)), agent_set.sizes.total_slots)
     offered = {claim.group: claim.offered for claim in claims}
     for claim in claims:
         job = by_group[claim.group]
@@ -79,24 +85,19 @@ def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> Non
 
 
 def _zero_slot_requests(job: Job) -> Iterator[AllocationRequest]:
-    """Yield the job's pending requests without slots."""
     return (request for request in job.pending if request.slots == 0)
 
 
 def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
     """Yield the claims of all jobs that hold or request slots.
 
-    Requests that the agents can never fit do not count, nor does demand beyond `max_slots`. Jobs
-    without demand are left out.
+    Requests that the agents can never fit do not count, nor does demand beyond `max_slots` or the
+    slots of the agents that meet the job's needs. Jobs without demand are left out.
     """
-    fits: dict[tuple[int, bool], bool] = {}
     for job in jobs:
-        demand, smallest, single_agent = job.held_slots, None, job.single_agent
+        demand, smallest = job.held_slots, None
         for slots, count in job.pending_slots.items():
-            size = slots, single_agent
-            if size not in fits:
-                fits[size] = slots > 0 and agent_set.can_ever_fit(slots, single_agent)
-            if fits[size]:
+            if slots and agent_set.sizes.can_ever_fit(*job.size_of(slots)):
                 demand += slots * count
                 if smallest is None or slots < smallest:
                     smallest = slots
@@ -105,6 +106,9 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
             demand -= _impossible_slots(job, agent_set)
             if job.max_slots is not None:
                 demand = min(demand, job.max_slots)
+            if job.refused_kinds:
+                able_slots = agent_set.sizes.slots_of_others(job.refused_kinds)
+                demand = min(demand, max(job.held_slots, able_slots))
             yield ShareClaim(
                 job.group, registered, demand, job.weight, job.non_preemptible_slots, smallest
             )
@@ -113,16 +117,15 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
 def _impossible_slots(job: Job, agent_set: AgentSet) -> int:
     """Return the slots of the job's requests that only excluded agents could run.
 
-    Requests of sizes that no agent can run do not count. Read the requests only if the job has
-    requests that exclude agents.
+    Sizes that no agent can run do not count. A job without exclusions reads no request.
     """
     requests = job.pending if job.excluding else ()
     return sum(
         request.slots
         for request in requests
         if request.excluded_agents
-        and agent_set.can_ever_fit(request.slots, request.single_agent)
-        and not agent_set.can_ever_fit(request.slots, request.single_agent, request.excluded_agents)
+        and agent_set.sizes.can_ever_fit(*request.size)
+        and not agent_set.sizes.can_ever_fit(*request.size, request.excluded_agents)
     )
 
 
@@ -137,7 +140,8 @@ def _choose_victims(
     1. Try the oldest allocations of each job.
     2. If their slots serve no request, or only the victims would start again, try allocations on
        the agents where these jobs hold most slots.
-    3. If a request excludes agents, try allocations on other agents.
+    3. If a request excludes agents or needs other kinds of agents, try allocations on the agents
+       that the request may use.
     4. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
     Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
@@ -154,7 +158,7 @@ def _choose_victims(
         return []
     unmet = _UnmetShares(jobs, offered, placer)
     order_keys = [_start_number, _agents_with_most_slots(exceeding)]
-    order_keys += (_other_agents_first(request) for request in unmet.excluding[:1])
+    order_keys += (_other_agents_first(avoided) for avoided in unmet.avoided_agents())
     for order_key in order_keys:
         victims = [
             victim
@@ -204,7 +208,7 @@ def _starts_other_trials(
     later_claims = [claim for claim in claims if claim.group not in changed]
     later_claims += _share_claims(changed.values(), agents)
     later_placer = RequestPlacer(agents, maxsize)
-    for claim in offer_shares(later_claims, agents.total_slots):
+    for claim in offer_shares(later_claims, agents.sizes.total_slots):
         job = later_jobs[claim.group]
         if job.held_slots >= claim.offered:
             continue
@@ -258,7 +262,7 @@ def _preempt_excess(
 
 
 def _start_number(running: RunningAllocation) -> int:
-    """Return the number of the allocation's start, by which older allocations sort first."""
+    """Return the number of the start, by which older allocations sort first."""
     return running.start
 
 
@@ -282,16 +286,11 @@ def _agents_with_most_slots(
 
 
 def _other_agents_first(
-    request: AllocationRequest,
+    avoided: frozenset[str],
 ) -> Callable[[RunningAllocation], tuple[bool, int]]:
-    """Return a sort key by which allocations that only use agents excluded by the request come
-    last.
-
-    Among the others, older allocations come first.
-    """
-    excluded = frozenset(request.excluded_agents)
+    """Return a sort key: allocations that only use `avoided` agents come last, else the oldest."""
     return lambda running: (
-        excluded.issuperset(place.agent for place in running.placements),
+        avoided.issuperset(place.agent for place in running.placements),
         running.start,
     )
 
@@ -318,7 +317,7 @@ class _UnmetShares:
         Only requests behind the plan's starts are read and placed.
         """
         self._agents = placer.agents.copy()
-        self._sizes: set[tuple[int, bool]] = set()
+        self._sizes: set[RequestSize] = set()
         self.excluding: list[AllocationRequest] = []
         for job in jobs if any(job.leaving_slots for job in jobs) else ():
             self._agents.release_allocations(
@@ -349,6 +348,15 @@ class _UnmetShares:
             or any(agents.find_placements(request) for request in self.excluding)
         )
 
+    def avoided_agents(self) -> Iterator[frozenset[str]]:
+        """Yield the agents that a request within the shares must not use: for the first request
+        that excludes agents, and for each set of refused kinds.
+        """
+        for request in self.excluding[:1]:
+            yield self._agents.forbidden_agents(request)
+        for refused_kinds in sorted({kinds for *_, kinds in self._sizes if kinds}, key=sorted):
+            yield self._agents.sizes.names_of_kinds(refused_kinds)
+
     def _has_open_size(self, job: Job, budget: int) -> bool:
         """Return whether a pending size of the job within `budget` slots may still be placed.
 
@@ -357,7 +365,7 @@ class _UnmetShares:
         """
         for slots in job.pending_slots:
             if 0 < slots <= budget:
-                size = (slots, job.single_agent)
+                size = job.size_of(slots)
                 if size not in self._sizes or not self._agents.is_ruled_out(*size):
                     return True
         return False
@@ -377,8 +385,8 @@ class _UnmetShares:
         requests = (request for request in job.pending if request.allocation_id not in started)
         while True:
             sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
-            if not any(self._agents.can_fit_now(slots, job.single_agent) for slots in sizes):
-                self._sizes |= {(slots, job.single_agent) for slots in sizes}
+            if not any(self._agents.can_fit_now(*job.size_of(slots)) for slots in sizes):
+                self._sizes |= {job.size_of(slots) for slots in sizes}
                 for waiting_request in requests if job.excluding else ():
                     if waiting_request.excluded_agents and waiting_request.slots in sizes:
                         self.excluding.append(waiting_request)
@@ -392,7 +400,7 @@ class _UnmetShares:
                 elif request.excluded_agents:
                     self.excluding.append(request)
                 else:
-                    self._sizes.add((request.slots, job.single_agent))
+                    self._sizes.add(request.size)
             waiting[request.slots] -= 1
 
 
@@ -476,7 +484,7 @@ def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
     number of starts.
     """
     for request in job.pending if placer.can_start_any(job, budget) else ():
-        fits = placer.agents.could_fit_initially(request.slots, request.single_agent)
+        fits = placer.agents.could_fit_initially(*request.size)
         if 0 < request.slots <= budget and fits:
             # The agents with free slots may be excluded by the request.
             if placer.place_request(request) or not request.excluded_agents:
@@ -486,5 +494,5 @@ def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
 
 
 def _share_text(share: int, agent_set: AgentSet) -> str:
-    """Return a text for users about a job's share, for example "its share is 3 of 8 slots"."""
-    return f"its share is {share} of {count_text(agent_set.total_slots, 'slot')}"
+    """Return a text about a job's share, for example "its share is 3 of 8 slots"."""
+    return f"its share is {share} of {count_text(agent_set.sizes.total_slots, 'slot')}"

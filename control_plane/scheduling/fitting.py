@@ -4,22 +4,25 @@ A request fits on one agent with enough free slots, or on several unused agents.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
 
+from control_plane.scheduling.agent_sizes import AgentSizes
 from control_plane.scheduling.hash_rings import HashRings
 from control_plane.scheduling.model import (
+    ANY_KIND,
     AgentCapacity,
     AllocationRequest,
     FittingPolicy,
     Placement,
+    RequestSize,
     RunningAllocation,
 )
-from control_plane.scheduling.sizes import can_hold, gang_shape
+from control_plane.scheduling.sizes import gang_shape
 
-_SlotCounts = tuple[int, int]
-"""An agent's free slots and total slots."""
+_SlotCounts = tuple[int, int, int]
+"""An agent's free slots, total slots, and kind."""
 
 
 class AgentSet:
@@ -31,13 +34,16 @@ class AgentSet:
     in use, its score counts auxiliary places in place of slots.
 
     Ties go to the smallest (hash(request) - hash(agent)) mod 2^64, then to the first name. So equal
-    agents are used evenly, yet every run decides the same. For this search, agents with equal free
-    and total slots are on one hash ring, in the order of their hashes.
+    agents are used evenly, yet every run decides the same. For this search, agents of one kind with
+    equal free and total slots are on one hash ring, in the order of their hashes.
 
     A request that fits no single agent gets whole unused agents; see `sizes.gang_shape`.
 
     Args:
         heterogeneous: whether the agents of a gang may differ in size.
+
+    Attributes:
+        sizes: the sizes and kinds of the agents, which do not change.
     """
 
     def __init__(
@@ -47,25 +53,21 @@ class AgentSet:
         heterogeneous: bool = False,
     ) -> None:
         self._agents = sorted(agents, key=lambda agent: agent.agent)
+        self.sizes = AgentSizes(self._agents, heterogeneous)
         self._fitting = fitting
         self.heterogeneous = heterogeneous
         self._free = [agent.free for agent in self._agents]
         self._names = [agent.agent for agent in self._agents]
         # Full agents are on no ring, so that scheduling a full pool is cheap.
         kinds = [
-            (number, (agent.free, agent.total))
+            (number, (agent.free, agent.total, agent.kind))
             for number, agent in enumerate(self._agents)
             if agent.free > 0
         ]
         self._rings: HashRings[_SlotCounts] = HashRings(self._names, kinds)
-        self._most_free_initially, self._unused_initially = (
-            self.most_free_slots,
-            self._unused_sizes(),
-        )
-        self._ever_fits: dict[tuple[int, bool], bool] = {}
-        self._initially_fits: dict[tuple[int, bool], bool] = {}
+        self._initially_fits: dict[RequestSize, bool] = {}
         self._aux_free: list[int] = []
-        self._aux_rings: HashRings[float] | None = None
+        self._aux_rings: HashRings[tuple[float, int]] | None = None
 
     def copy(self) -> "AgentSet":
         """Return a copy. Slots and places of the copy change independently."""
@@ -94,24 +96,9 @@ class AgentSet:
         return len(self._agents)
 
     @cached_property
-    def total_slots(self) -> int:
-        """The total slots of all agents, free or in use."""
-        return sum(agent.total for agent in self._agents)
-
-    @cached_property
-    def agent_sizes(self) -> Counter[int]:
-        """The number of agents by total slots, without draining agents."""
-        return Counter([agent.total for agent in self._agents if not agent.draining])
-
-    @cached_property
     def reopening_count(self) -> int:
         """The number of agents that accept no allocations for now, but again by themselves."""
         return sum(agent.reopens for agent in self._agents)
-
-    @cached_property
-    def _aux_agents(self) -> int:
-        """The number of agents with auxiliary places, free or not."""
-        return sum(agent.aux_total > 0 for agent in self._agents)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -123,69 +110,47 @@ class AgentSet:
         """The names of the agents."""
         return self._numbers.keys()
 
-    @property
-    def free_slots(self) -> int:
-        """The free slots of all agents together."""
-        return sum(self._free)
+    def count_free_slots(self, refused_kinds: frozenset[int] = ANY_KIND) -> int:
+        """Return the free slots of all agents of other kinds together."""
+        agents = zip(self._agents, self._free, strict=True)
+        return sum(free for agent, free in agents if agent.kind not in refused_kinds)
 
-    @property
-    def unused_slots(self) -> int:
-        """The total slots of agents with no slot in use, without draining agents."""
-        return sum(size * count for size, count in self._unused_sizes().items())
+    def count_unused_slots(self, refused_kinds: frozenset[int] = ANY_KIND) -> int:
+        """Return the total slots of agents of other kinds with no slot in use, without draining
+        agents.
+        """
+        return sum(size * count for size, count in self._unused_sizes(refused_kinds).items())
 
     @property
     def most_free_slots(self) -> int:
         """The largest number of free slots on a single agent. 0 if no slot is free."""
-        return max(self._rings.kinds, default=(0, 0))[0]
+        return max(self._rings.kinds, default=(0, 0, 0))[0]
 
-    def can_ever_fit(
-        self, slots: int, single_agent: bool, excluded_agents: Collection[str] = ()
-    ) -> bool:
-        """Return whether a request would fit if no slot were in use.
+    def most_free_slots_without(self, refused_kinds: frozenset[int]) -> int:
+        """Return the largest number of free slots on a single agent of another kind.
 
-        Draining agents do not count, except for a request without slots. A request without slots
-        needs an agent with auxiliary places (room for allocations without slots), free or not.
-        Return False without agents.
-
-        Args:
-            excluded_agents: the names of the agents that must not run the request.
+        Return 0 if these agents have no free slot.
         """
-        if excluded_agents and not self.names.isdisjoint(excluded_agents):
-            return self._others_can_ever_fit(slots, single_agent, frozenset(excluded_agents))
-        key = (slots, single_agent)
-        if key not in self._ever_fits:
-            self._ever_fits[key] = (
-                can_hold(slots, self.agent_sizes, single_agent, self.heterogeneous)
-                if slots
-                else any(agent.aux_total > 0 for agent in self._agents)
-            )
-        return self._ever_fits[key]
+        if not refused_kinds:
+            return self.most_free_slots
+        kinds = self._rings.kinds
+        return max((free for free, _, kind in kinds if kind not in refused_kinds), default=0)
 
-    def _others_can_ever_fit(
-        self, slots: int, single_agent: bool, excluded_agents: frozenset[str]
+    def is_ruled_out(
+        self, slots: int, single_agent: bool, refused_kinds: frozenset[int] = ANY_KIND
     ) -> bool:
-        """Return the result of `can_ever_fit` for a set without the excluded agents.
-
-        The time grows with the number of excluded agents, and not with the number of all agents.
-        """
-        numbers = [self._numbers[name] for name in excluded_agents if name in self._numbers]
-        excluded = [self._agents[number] for number in numbers]
-        if not slots:
-            return self._aux_agents > sum(agent.aux_total > 0 for agent in excluded)
-        sizes = self.agent_sizes.copy()
-        sizes.subtract(agent.total for agent in excluded if not agent.draining)
-        # A unary plus drops the sizes that no agent is left with.
-        return can_hold(slots, +sizes, single_agent, self.heterogeneous)
-
-    def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
         """Return whether a size that does not fit now cannot fit after further placements either.
 
         Return False only for a gang in a heterogeneous set. The gang's agents are chosen from the
         largest down, so the sizes may add up only after another request has taken a large agent.
         """
-        return not self.heterogeneous or single_agent or slots <= max(self.agent_sizes, default=0)
+        if not self.heterogeneous or single_agent:
+            return True
+        return slots <= max(self.sizes.count_others(refused_kinds), default=0)
 
-    def can_spread(self, slots: int, single_agent: bool) -> bool:
+    def can_spread(
+        self, slots: int, single_agent: bool, refused_kinds: frozenset[int] = ANY_KIND
+    ) -> bool:
         """Return whether a request may fit although no agent has enough free slots.
 
         True for zero-slot requests, which need no slots. A request that may span agents must exceed
@@ -193,26 +158,33 @@ class AgentSet:
         all agents are draining (accept no allocations), any request that may span agents returns
         True. False for a request that needs one agent.
         """
-        return slots == 0 or not (single_agent or slots <= min(self.agent_sizes, default=0))
+        smallest = min(self.sizes.count_others(refused_kinds), default=0)
+        return slots == 0 or not (single_agent or slots <= smallest)
 
-    def could_fit_initially(self, slots: int, single_agent: bool) -> bool:
+    def could_fit_initially(
+        self, slots: int, single_agent: bool, refused_kinds: frozenset[int] = ANY_KIND
+    ) -> bool:
         """Return whether a request would have fitted before any placement in this set.
 
         Later placements and releases do not matter. See `can_fit_now` for the rules of zero-slot
         requests and gangs.
         """
-        key = (slots, single_agent)
-        if key not in self._initially_fits:
+        size = (slots, single_agent, refused_kinds)
+        if size not in self._initially_fits:
+            able = [agent for agent in self._agents if agent.kind not in refused_kinds]
             if slots == 0:
-                fitted = any(agent.aux_free > 0 for agent in self._agents)
-            elif single_agent or slots <= self._most_free_initially:
-                fitted = slots <= self._most_free_initially
+                fitted = any(agent.aux_free > 0 for agent in able)
+            elif any(slots <= agent.free for agent in able):
+                fitted = True
             else:
-                fitted = self._can_form_gang(slots, self._unused_initially)
-            self._initially_fits[key] = fitted
-        return self._initially_fits[key]
+                unused = Counter(agent.total for agent in able if 0 < agent.free == agent.total)
+                fitted = not single_agent and self._can_form_gang(slots, unused)
+            self._initially_fits[size] = fitted
+        return self._initially_fits[size]
 
-    def can_fit_now(self, slots: int, single_agent: bool) -> bool:
+    def can_fit_now(
+        self, slots: int, single_agent: bool, refused_kinds: frozenset[int] = ANY_KIND
+    ) -> bool:
         """Return whether a request fits the current free slots. No slots are taken.
 
         A zero-slot request needs a free auxiliary place, room for an allocation without slots.
@@ -220,10 +192,12 @@ class AgentSet:
         fits on whole unused agents with exactly `slots` slots together; see `sizes.gang_shape`.
         """
         if slots == 0:
-            return bool(self._zero_slot_rings().kinds)
-        if slots <= self.most_free_slots:
+            return any(kind not in refused_kinds for _, kind in self._zero_slot_rings().kinds)
+        if slots <= self.most_free_slots_without(refused_kinds):
             return True
-        return not single_agent and slots > 1 and self._can_form_gang(slots, self._unused_sizes())
+        if single_agent or slots == 1:
+            return False
+        return self._can_form_gang(slots, self._unused_sizes(refused_kinds))
 
     def find_placements(self, request: AllocationRequest) -> tuple[Placement, ...]:
         """Return placements for the request in the order of ranks. Return () if the request does
@@ -240,6 +214,11 @@ class AgentSet:
             return self._find_placements(request)
         finally:
             self._show_agents(hidden, with_slots)
+
+    def forbidden_agents(self, request: AllocationRequest) -> frozenset[str]:
+        """Return the names of excluded agents, and of agents of kinds that the request refuses."""
+        refused = self.sizes.names_of_kinds(request.refused_kinds)
+        return refused.union(request.excluded_agents) if request.excluded_agents else refused
 
     def _hide_agents(self, names: Iterable[str], with_slots: bool) -> list[tuple[int, int]]:
         """Take all free slots of the named agents, or without `with_slots` all auxiliary places.
@@ -264,8 +243,8 @@ class AgentSet:
         """Return placements for the request on any agents. Return () if it does not fit."""
         slots = request.slots
         if slots == 0:
-            return self._find_zero_slot_place(request.allocation_id)
-        counts = self._best_slot_counts(slots)
+            return self._find_zero_slot_place(request)
+        counts = self._best_slot_counts(slots, request.refused_kinds)
         if counts:
             number = self._rings.nearest_agent(counts, request.allocation_id)
             return (Placement(self._names[number], slots),)
@@ -338,44 +317,65 @@ class AgentSet:
                 most = max(most, self._free[number])
         return most
 
-    def _best_slot_counts(self, slots: int) -> list[_SlotCounts]:
-        """Return the slot counts with the best score among agents with enough free slots.
+    def _best_slot_counts(self, slots: int, refused_kinds: frozenset[int]) -> list[_SlotCounts]:
+        """Return the slot counts with the best score among agents of other kinds with enough free
+        slots.
 
         Several slot counts may share the best score. Return an empty list if no agent has enough.
         """
-        kinds = [kind for kind in self._rings.kinds if kind[0] >= slots]
+        kinds = [
+            counts
+            for counts in self._rings.kinds
+            if counts[0] >= slots and counts[2] not in refused_kinds
+        ]
         if len(kinds) < 2:
             return kinds
         if self._fitting == "best":
             least = min(kinds)[0]
             return [kind for kind in kinds if kind[0] == least]
-        most = max(free / total for free, total in kinds)
-        return [(free, total) for free, total in kinds if free / total == most]
+        most = max(free / total for free, total, _ in kinds)
+        return [counts for counts in kinds if counts[0] / counts[1] == most]
 
     def _find_gang(self, request: AllocationRequest) -> tuple[Placement, ...]:
         """Return placements on whole unused agents, with exactly the slots of the request.
 
         Return () if no combination of agents qualifies; see `sizes.gang_shape`. No slots are taken.
         """
+        refused_kinds = request.refused_kinds
+        unused = self._unused_sizes(refused_kinds)
         return tuple(
             Placement(self._names[number], size)
-            for size, count in gang_shape(request.slots, self._unused_sizes(), self.heterogeneous)
-            for number in self._rings.nearest_agents((size, size), request.allocation_id, count)
+            for size, count in gang_shape(request.slots, unused, self.heterogeneous)
+            for number in self._rings.nearest_agents(
+                self._unused_counts(size, refused_kinds), request.allocation_id, count
+            )
         )
 
-    def _find_zero_slot_place(self, allocation: str) -> tuple[Placement, ...]:
+    def _unused_counts(self, size: int, refused_kinds: frozenset[int]) -> list[_SlotCounts]:
+        """Return the slot counts of the unused agents of a size, for agents of other kinds."""
+        return [
+            counts
+            for counts in self._rings.kinds
+            if counts[0] == counts[1] == size and counts[2] not in refused_kinds
+        ]
+
+    def _find_zero_slot_place(self, request: AllocationRequest) -> tuple[Placement, ...]:
         """Return a placement for a zero-slot request. Return () if no auxiliary place is free,
         which is room for an allocation without slots.
 
         The place is not taken.
         """
         rings = self._zero_slot_rings()
-        if not rings.kinds:
+        able = [kind for kind in rings.kinds if kind[1] not in request.refused_kinds]
+        if not able:
             return ()
-        number = rings.nearest_agent([max(rings.kinds)], allocation)
+        best = max(score for score, _ in able)
+        number = rings.nearest_agent(
+            [kind for kind in able if kind[0] == best], request.allocation_id
+        )
         return (Placement(self._names[number], 0),)
 
-    def _zero_slot_rings(self) -> HashRings[float]:
+    def _zero_slot_rings(self) -> HashRings[tuple[float, int]]:
         """Return the agents with free auxiliary places, on a hash ring for each score; see
         `_aux_score`.
 
@@ -392,8 +392,9 @@ class AgentSet:
             self._aux_rings = HashRings(self._names, scores)
         return self._aux_rings
 
-    def _aux_score(self, number: int) -> float:
-        """Return the score of an agent for zero-slot requests. Higher is better.
+    def _aux_score(self, number: int) -> tuple[float, int]:
+        """Return the score and the kind of an agent for zero-slot requests. Higher scores are
+        better.
 
         If a slot of the agent is in use, the free slots decide, otherwise the free auxiliary places
         (room for allocations without slots). Best fit prefers the agent with the smallest number
@@ -406,7 +407,7 @@ class AgentSet:
         free, total = self._free[number], agent.total
         if free == total:
             free, total = self._aux_free[number], agent.aux_total
-        return 1 / (1 + free) if self._fitting == "best" else free / total
+        return (1 / (1 + free) if self._fitting == "best" else free / total), agent.kind
 
     def _adjust_agent(self, number: int, slots: int, sign: int) -> None:
         """Release (`sign` 1) or take (`sign` -1) slots of an agent. 0 slots mean an auxiliary
@@ -439,24 +440,25 @@ class AgentSet:
         Args:
             number: the index of the agent in the sorted names.
         """
-        total, free = self._agents[number].total, self._free[number]
+        agent, free = self._agents[number], self._free[number]
         if free > 0:
-            self._rings.remove_agent((free, total), number)
+            self._rings.remove_agent((free, agent.total, agent.kind), number)
         free += slots
         self._free[number] = free
         if free > 0:
-            self._rings.add_agent((free, total), number)
+            self._rings.add_agent((free, agent.total, agent.kind), number)
 
-    def _unused_sizes(self) -> dict[int, int]:
-        """Return the number of unused agents by total slots. Agents with a slot in use do not
-        count.
+    def _unused_sizes(self, refused_kinds: frozenset[int]) -> Counter[int]:
+        """Return the number of unused agents of other kinds by total slots. Agents with a slot in
+        use do not count.
         """
-        rings = self._rings
-        return {
-            total: rings.agent_count((free, total)) for free, total in rings.kinds if free == total
-        }
+        sizes: Counter[int] = Counter()
+        for free, total, kind in self._rings.kinds:
+            if free == total and kind not in refused_kinds:
+                sizes[total] += self._rings.agent_count((free, total, kind))
+        return sizes
 
-    def _can_form_gang(self, slots: int, unused: dict[int, int]) -> bool:
+    def _can_form_gang(self, slots: int, unused: Mapping[int, int]) -> bool:
         """Return whether whole unused agents can form a gang with exactly `slots` slots.
 
         Not every sum counts: `sizes.gang_shape` chooses the agents.

@@ -163,6 +163,7 @@ class _PoolForecast:
             job.label,
             job.single_agent,
             running.preemptible,
+            refused_kinds=job.refused_kinds,
         )
 
     def advance_to_next_end(self, now_ms: int) -> int | None:

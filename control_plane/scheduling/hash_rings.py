@@ -1,7 +1,7 @@
 """Hash rings of agents: a ring per kind of agent, on which a request finds the nearest agent."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from hashlib import md5
 from typing import Generic, TypeVar
@@ -84,20 +84,28 @@ class HashRings(Generic[K]):
         """
         if len(kinds) == 1:
             return self._agent_at(self._rings[kinds[0]], allocation, 0)
-        point = _hash(allocation)
         nearest = [self._agent_at(self._rings[kind], allocation, 0) for kind in kinds]
-        return min(
-            nearest,
-            key=lambda number: ((point - _agent_hash(self._names[number])) % _HASHES, number),
-        )
+        return min(nearest, key=self._distance_from(allocation))
 
-    def nearest_agents(self, kind: K, allocation: str, count: int) -> list[int]:
-        """Return the indices of the `count` nearest agents of a kind, the nearest first.
+    def nearest_agents(self, kinds: Sequence[K], allocation: str, count: int) -> list[int]:
+        """Return the indices of the `count` nearest agents of several kinds, the nearest first.
 
-        The kind must have at least `count` agents. Raises KeyError for a kind without agents.
+        The kinds together must have at least `count` agents. Raises KeyError for a kind without
+        agents.
         """
-        ring = self._rings[kind]
-        return [self._agent_at(ring, allocation, steps) for steps in range(count)]
+        nearest = [
+            self._agent_at(ring, allocation, steps)
+            for ring in map(self._rings.__getitem__, kinds)
+            for steps in range(min(count, len(ring)))
+        ]
+        if len(kinds) > 1:
+            nearest.sort(key=self._distance_from(allocation))
+        return nearest[:count]
+
+    def _distance_from(self, allocation: str) -> Callable[[int], tuple[int, int]]:
+        """Return a sort key by which the agents that are nearest to the allocation come first."""
+        point, names = _hash(allocation), self._names
+        return lambda number: ((point - _agent_hash(names[number])) % _HASHES, number)
 
     def _agent_at(self, ring: Sequence[int], allocation: str, steps: int) -> int:
         """Return the index of the agent that is `steps` steps down the ring from the allocation's

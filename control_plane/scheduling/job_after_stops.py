@@ -65,4 +65,5 @@ class _PendingAfterStops:
                 group=running.group,
                 label=self._job.label,
                 single_agent=self._job.single_agent,
+                refused_kinds=self._job.refused_kinds,
             )

@@ -13,6 +13,13 @@ AUX_PER_AGENT_DEFAULT = 100
 slots.
 """
 
+ANY_KIND: frozenset[int] = frozenset()
+"""The refused kinds of a job that may use all agents."""
+RequestSize = tuple[int, bool, frozenset[int]]
+"""The slots of a request, whether all slots must be on one agent, and the refused kinds of agents.
+Requests of equal size fit the same agents, unless they exclude agents by name.
+"""
+
 SchedulerKind = Literal["fair_share", "priority", "round_robin"]
 FittingPolicy = Literal["best", "worst"]
 """The choice among agents with room: "best" prefers full agents, "worst" prefers empty agents."""
@@ -57,6 +64,13 @@ class AllocationRequest:
     """Whether the allocation may be preempted once it runs."""
     excluded_agents: tuple[str, ...] = ()
     """The names of the agents that must not run the allocation."""
+    refused_kinds: frozenset[int] = ANY_KIND
+    """The kinds of agents (`AgentCapacity.kind`) that do not meet the needs of the job."""
+
+    @property
+    def size(self) -> RequestSize:
+        """The properties by which agents with free slots are found."""
+        return self.slots, self.single_agent, self.refused_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,11 @@ class Job:
     """The slots of allocations that were asked to stop."""
     excluding: int = 0
     """The number of pending requests that exclude agents."""
+    refused_kinds: frozenset[int] = ANY_KIND
+    """The kinds of agents (`AgentCapacity.kind`) that do not meet the job's needs."""
+    needs: str = ""
+    """The job's needs of an agent, as a text for users such as "slot_type H100". "" without needs.
+    """
     slot_sharers: int = 1
     """The most trials of the job that share a slot. Pending requests and allocations are counted by
     slots: trials that share a slot are one request and one allocation.
@@ -138,6 +157,10 @@ class Job:
     """Since when the job has waited without holding slots (epoch ms). None if it does not wait or
     the time is unknown.
     """
+
+    def size_of(self, slots: int) -> RequestSize:
+        """Return the size of the job's requests for `slots` slots."""
+        return slots, self.single_agent, self.refused_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +187,8 @@ class AgentCapacity:
     """Whether trials on the draining agent are asked to save a checkpoint and leave."""
     reopens: bool = False
     """Whether the draining agent accepts allocations again without a user's command."""
+    kind: int = 0
+    """The number of the agent's kind. Agents of a kind meet the same needs of jobs."""
 
 
 @dataclass(frozen=True, slots=True)

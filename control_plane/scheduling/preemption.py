@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from control_plane.scheduling.fitting import AgentSet
-from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
+from control_plane.scheduling.model import (
+    AllocationRequest,
+    Job,
+    RequestSize,
+    RunningAllocation,
+)
 
 _QueuePlace = tuple[int, Decimal]
 """The priority and position of a job."""
@@ -24,7 +29,7 @@ class PreemptionCandidates:
             allocations.
 
     Attributes:
-        unservable_sizes: sizes (slots, and whether on one agent) that no preemption can serve.
+        unservable_sizes: sizes of requests that no preemption can serve.
     """
 
     def __init__(self, order: Sequence[Job], with_slots: bool) -> None:
@@ -34,7 +39,7 @@ class PreemptionCandidates:
         self._candidates: list[tuple[_QueuePlace, RunningAllocation]] = []
         self._taken = 0
         # Sizes stay in the set: earlier requests may have used slots that preemption would free.
-        self.unservable_sizes: set[tuple[int, bool]] = set()
+        self.unservable_sizes: set[RequestSize] = set()
 
     def select_victims(
         self, request: AllocationRequest, job: Job, agent_set: AgentSet
@@ -48,16 +53,17 @@ class PreemptionCandidates:
 
         If the request never fits, return an empty list and leave `agent_set` unchanged. Record the
         size as unservable, unless later placements can help (`AgentSet.is_ruled_out`) or the
-        request excludes agents. Allocations that only use excluded agents are not released.
+        request excludes agents. Allocations that only use agents which the request must not use
+        are not released.
 
         The request must not fit before the call.
         """
-        size = (request.slots, request.single_agent)
+        size = request.size
         may_spread = agent_set.can_spread(*size)
-        if request.excluded_agents:
+        if request.excluded_agents or request.refused_kinds:
             return self._select_elsewhere(request, job, agent_set)
         removed: list[RunningAllocation] = []
-        if agent_set.can_ever_fit(*size):
+        if agent_set.sizes.can_ever_fit(*size):
             for running in self._candidates_behind((job.priority, job.position)):
                 freed = agent_set.release_placements(running.placements)
                 removed.append(running)
@@ -74,19 +80,33 @@ class PreemptionCandidates:
     def _select_elsewhere(
         self, request: AllocationRequest, job: Job, agent_set: AgentSet
     ) -> list[RunningAllocation]:
-        """Release allocations for a request that excludes agents, as `select_victims` does.
+        """Release allocations for a request that excludes agents or refuses kinds of agents, as
+        `select_victims` does.
 
         Skipped candidates move behind the released candidates, and stay candidates.
         """
-        excluded = frozenset(request.excluded_agents)
-        if not agent_set.can_ever_fit(request.slots, request.single_agent, excluded):
-            return []
+        victims: list[RunningAllocation] = []
+        if agent_set.sizes.can_ever_fit(*request.size, request.excluded_agents):
+            victims = self._release_others(request, job, agent_set)
+        if not victims and not request.excluded_agents and agent_set.is_ruled_out(*request.size):
+            self.unservable_sizes.add(request.size)
+        return victims
+
+    def _release_others(
+        self, request: AllocationRequest, job: Job, agent_set: AgentSet
+    ) -> list[RunningAllocation]:
+        """Release candidates on the agents that the request may use until the request fits.
+
+        Return the released allocations. If the request never fits, return an empty list and leave
+        `agent_set` unchanged.
+        """
+        avoided = agent_set.forbidden_agents(request)
         removed: list[tuple[_QueuePlace, RunningAllocation]] = []
         skipped: list[tuple[_QueuePlace, RunningAllocation]] = []
         first = self._taken
         behind = self._candidates_behind((job.priority, job.position))
         for at, running in enumerate(behind, first):
-            if excluded.issuperset(place.agent for place in running.placements):
+            if avoided.issuperset(place.agent for place in running.placements):
                 skipped.append(self._candidates[at])
                 continue
             agent_set.release_placements(running.placements)

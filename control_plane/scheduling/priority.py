@@ -5,16 +5,19 @@ position, and their requests by ticket. Zero-slot requests are planned in a sepa
 they never wait for jobs that need slots.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from heapq import merge
 from itertools import chain, groupby
 from operator import attrgetter
 
 from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import (
+    ANY_KIND,
     AllocationRequest,
     AllocationStart,
     Job,
+    RequestSize,
     RunningAllocation,
     Victim,
 )
@@ -32,10 +35,11 @@ def plan(
     """Start the requests that fit, priority by priority. The slots of starts are taken in
     `agent_set`.
 
-    While a request waits for slots, jobs of lower priority start nothing. With `preemption`,
-    preemptible requests of lower priority may fill free slots, and a waiting request preempts
-    allocations behind it in the queue. The freed slots are not used by the starts of this plan. A
-    request that the agents can never fit does not block others, unless the pool `can_grow`.
+    While a request waits for slots, jobs of lower priority start nothing on agents that the request
+    may use. With `preemption`, preemptible requests of lower priority may fill free slots, and a
+    waiting request preempts allocations behind it in the queue. The freed slots are not used by the
+    starts of this plan. A request that the agents can never fit does not block others, unless the
+    pool `can_grow`.
 
     The result has all jobs in queue order.
 
@@ -99,20 +103,25 @@ class _PriorityPass:
             job.group: remaining_slots(job) for job in order if job.max_slots is not None
         }
         self._sizes_of = self._possible_sizes()
-        self._too_large: set[tuple[int, bool]] = set()
+        self._too_large: set[RequestSize] = set()
         self._first_waiting: Job | None = None
+        self._kinds_refused_by_waiting: frozenset[int] = ANY_KIND
+        self._closed_kinds: frozenset[int] = ANY_KIND
         self._made_room: set[int] = set()
 
     def run(self) -> None:
         """Plan all requests of the pass, or stop at the maximum number of starts. Called once.
 
-        Fills `starts` and `victims`, and takes slots in `live`. Without preemption, the pass ends
-        after the first priority with a waiting request.
+        Fills `starts` and `victims`, and takes slots in `live`. Without preemption, lower
+        priorities only start on kinds of agents that all waiting requests refuse. The pass ends
+        after the first priority with a waiting request if no such agent has free slots.
         """
         with_requests = [job for job in self._order if job.group in self._sizes_of]
         for _, jobs in groupby(with_requests, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
-            if self._is_full or (backfilling and not self._preemption):
+            if backfilling and not self._preemption:
+                self._closed_kinds = self.live.sizes.kinds - self._kinds_refused_by_waiting
+            if self._is_full or self._has_only_closed_agents():
                 return
             self._can_make_room_at_once = self._preemption and not self._made_room
             unplaced: list[tuple[Sequence[Job], Iterable[AllocationRequest]]] = []
@@ -124,11 +133,29 @@ class _PriorityPass:
                 if self._is_full:
                     return
                 if waiting is not None:
-                    self._first_waiting = self._first_waiting or members[0]
+                    self._note_waiting(members)
                     unplaced.append((members, waiting))
             for blocked, requests in unplaced if self._preemption else ():
                 if not self._has_only_sizes_in(self._candidates.unservable_sizes, blocked):
                     self._preempt_for_each(blocked, requests or self._requests_by_ticket(blocked))
+
+    def _note_waiting(self, jobs: Sequence[Job]) -> None:
+        """Record that requests of the jobs wait."""
+        for job in jobs:
+            refused = self._kinds_refused_by_waiting
+            refused = refused & job.refused_kinds if self._first_waiting else job.refused_kinds
+            self._kinds_refused_by_waiting = refused
+            self._first_waiting = self._first_waiting or job
+
+    def _has_only_closed_agents(self) -> bool:
+        """Return whether requests wait without preemption for all agents with free slots.
+
+        In the pass over zero-slot requests, auxiliary places count in place of slots.
+        """
+        if not self._closed_kinds:
+            return False
+        least = 1 if self._with_slots else 0
+        return not self.live.can_fit_now(least, True, self._closed_kinds)
 
     def policy_reason(self, job: Job) -> str:
         """Return the reason why a job waits apart from slots, for users.
@@ -196,35 +223,34 @@ class _PriorityPass:
             request
             for request in requests
             if (request.slots > 0) == with_slots
-            and self._can_become_possible(request.slots, request)
+            and self._can_become_possible(request.size, request.excluded_agents)
         )
 
-    def _possible_sizes(self) -> dict[int, list[tuple[int, bool]]]:
+    def _possible_sizes(self) -> dict[int, list[RequestSize]]:
         """Return each job's pending sizes that belong to this pass and may ever fit.
 
-        The keys are the jobs' experiment ids. A size is a number of slots, and whether a single
-        agent is needed. Jobs without such a size are left out.
+        The keys are the jobs' experiment ids. Jobs without such a size are left out.
         """
         sizes_of = {}
         for job in self._order:
             sizes = [
-                (slots, job.single_agent)
+                job.size_of(slots)
                 for slots in job.pending_slots
-                if (slots > 0) == self._with_slots and self._can_become_possible(slots, job)
+                if (slots > 0) == self._with_slots and self._can_become_possible(job.size_of(slots))
             ]
             if sizes:
                 sizes_of[job.group] = sizes
         return sizes_of
 
-    def _can_become_possible(self, slots: int, requester: Job | AllocationRequest) -> bool:
+    def _can_become_possible(
+        self, size: RequestSize, excluded_agents: Collection[str] = ()
+    ) -> bool:
         """Return whether a size may ever fit, now or after the pool has grown.
 
         Args:
-            requester: the job or the request, which knows whether a single agent is needed. A
-                request may also exclude agents.
+            excluded_agents: the names of the agents that must not run the request.
         """
-        excluded = requester.excluded_agents if isinstance(requester, AllocationRequest) else ()
-        return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent, excluded)
+        return self._can_grow or self.live.sizes.can_ever_fit(*size, excluded_agents)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
         """Return whether no request of the jobs can be placed, so that reading the requests is
@@ -241,11 +267,11 @@ class _PriorityPass:
             or self._has_only_sizes_in(self._candidates.unservable_sizes, jobs)
         )
 
-    def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
+    def _has_only_sizes_in(self, sizes: Container[RequestSize], jobs: Sequence[Job]) -> bool:
         """Return whether all sizes of the jobs in this pass are in `sizes`. True without sizes."""
         for job in jobs:
-            for size in self._sizes_of.get(job.group, ()):
-                if size not in sizes:
+            for slots, single_agent, refused in self._sizes_of.get(job.group, ()):
+                if (slots, single_agent, refused | self._closed_kinds) not in sizes:
                     return False
         return True
 
@@ -278,12 +304,13 @@ class _PriorityPass:
             starts: whether the request starts, and is added to `starts`. Otherwise its slots are
                 only reserved in `_local`.
         """
-        size = (request.slots, request.single_agent)
+        usable = self._without_closed_kinds(request)
+        size = usable.size
         if size in self._too_large:
             return False
         if not starts:
             self._split_local_agents()
-        places = self._local.place_request(request)
+        places = self._local.place_request(usable)
         if not places:
             if self._local.is_ruled_out(*size) and not request.excluded_agents:
                 self._too_large.add(size)
@@ -297,6 +324,12 @@ class _PriorityPass:
             self._remaining_slots[request.group] = room - request.slots
         return True
 
+    def _without_closed_kinds(self, request: AllocationRequest) -> AllocationRequest:
+        """Return the request with the closed kinds of agents among the refused kinds."""
+        if not self._closed_kinds:
+            return request
+        return replace(request, refused_kinds=request.refused_kinds | self._closed_kinds)
+
     def _preempt_for_each(self, jobs: Sequence[Job], requests: Iterable[AllocationRequest]) -> None:
         """Reserve slots or preempt allocations for each waiting request of the jobs, in order.
 
@@ -304,7 +337,7 @@ class _PriorityPass:
         jobs.
         """
         for request in requests:
-            size = (request.slots, request.single_agent)
+            size = request.size
             if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):
                 continue
             if size not in self._candidates.unservable_sizes:
@@ -335,7 +368,7 @@ class _PriorityPass:
         Args:
             jobs: the jobs at the queue position of the request.
         """
-        size = (request.slots, request.single_agent)
+        size = request.size
         if not self._can_make_room_at_once or size in self._candidates.unservable_sizes:
             return False
         self._split_local_agents()

@@ -1,7 +1,7 @@
 """The placement of the requests that a plan starts."""
 
 from control_plane.scheduling.fitting import AgentSet
-from control_plane.scheduling.model import AllocationRequest, AllocationStart, Job
+from control_plane.scheduling.model import AllocationRequest, AllocationStart, Job, RequestSize
 
 
 class RequestPlacer:
@@ -15,7 +15,7 @@ class RequestPlacer:
         self.agents = agent_set
         self.starts: list[AllocationStart] = []
         self._starts_max = starts_max
-        self._too_large: set[tuple[int, bool]] = set()
+        self._too_large: set[RequestSize] = set()
 
     @property
     def is_full(self) -> bool:
@@ -28,7 +28,7 @@ class RequestPlacer:
         Return False, without a change, if the request does not fit. The maximum number of starts is
         not checked here.
         """
-        size = (request.slots, request.single_agent)
+        size = request.size
         if size in self._too_large:
             return False
         places = self.agents.place_request(request)
@@ -51,7 +51,7 @@ class RequestPlacer:
         """
         for slots in job.pending_slots:
             if slots_max is None or 0 < slots <= slots_max:
-                size = (slots, job.single_agent)
+                size = job.size_of(slots)
                 if size not in self._too_large and self.agents.could_fit_initially(*size):
                     return True
         return False

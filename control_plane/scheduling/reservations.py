@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from control_plane.scheduling.model import AgentCapacity, Job, SchedulerRules
+from control_plane.scheduling.model import AgentCapacity, Job, RequestSize, SchedulerRules
 from control_plane.scheduling.sizes import gang_shape
 
 
@@ -88,9 +88,9 @@ def renew_reservation(
             return current
     requests = [(job, slots) for job in due for slots in sorted(_reservable_sizes(job, rules))]
     requests.sort(key=lambda request: (request[1] > 1) == (last_slots > 1))
-    impossible: set[tuple[int, str, bool]] = set()
+    impossible: set[tuple[str, RequestSize]] = set()
     for job, slots in requests:
-        size = (slots, job.label, job.single_agent)
+        size = (job.label, job.size_of(slots))
         names = () if size in impossible else _choose_agents(job, slots, agents, rules)
         if names:
             return Reservation(job.group, slots, names, started)
@@ -210,10 +210,10 @@ def _choose_agents(
 ) -> tuple[str, ...]:
     """Return the names of the agents that lack the fewest free slots for a request of the job.
 
-    Only agents with the job's label that are not draining count, in use or not, since slots become
-    free. Agents that the job's first request of the size excludes do not count. Prefer one agent.
-    Otherwise choose the whole agents of a gang, unless the job needs one agent. Return () if no
-    agents can ever run the request.
+    Only agents that `_can_take` the job count, in use or not, since slots become free. Agents that
+    the job's first request of the size excludes do not count. Prefer one agent. Otherwise choose
+    the whole agents of a gang, unless the job needs one agent. Return () if no agents can ever run
+    the request.
     """
     excluded = _excluded_agents(job, slots)
     able = [agent for agent in agents if agent.agent not in excluded and _can_take(job, agent)]
@@ -244,5 +244,6 @@ def _excluded_agents(job: Job, slots: int) -> frozenset[str]:
 
 
 def _can_take(job: Job, agent: AgentCapacity) -> bool:
-    """Return whether the agent has the job's label and is not draining."""
-    return agent.label == job.label and not agent.draining
+    """Return whether the agent has the job's label, meets the job's needs and is not draining."""
+    is_able = agent.label == job.label and agent.kind not in job.refused_kinds
+    return is_able and not agent.draining

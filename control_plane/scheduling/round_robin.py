@@ -53,9 +53,7 @@ def _serve_request(
     Args:
         room: the slots that each job with `max_slots` may still take, updated by the start.
     """
-    if request is None or not placer.agents.could_fit_initially(
-        request.slots, request.single_agent
-    ):
+    if request is None or not placer.agents.could_fit_initially(*request.size):
         return False
     left = room.get(request.group)
     if left is not None and 0 < request.slots > left:

@@ -31,8 +31,8 @@ def simulated_submission(config: ExperimentConfig) -> ExperimentSubmitted:
         paused=False,
         rules=lifecycle_of(config),
         time_metric=config.time_metric,
-        # Simulated machines have no labels.
-        job=replace(job_of(config, submitted_ms=0), label=""),
+        # Simulated machines have no labels and no devices.
+        job=replace(job_of(config, submitted_ms=0), label="", slot_type="", slot_memory=0),
     )
 
 

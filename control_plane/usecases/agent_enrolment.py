@@ -55,6 +55,8 @@ class EnrolmentRequest:
     """The SHA-256 of the agent's next credential. "" keeps the present credential."""
     code: str = ""
     """The SHA-256 of the archive of the agent's code. "" if the agent does not update itself."""
+    only_user: str = ""
+    """The only user of the machine that the agent can run trials as, as `UID:GID`. "": any user."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def enrol_agent(
         request.memory_mib,
         request.occupancy,
         request.code,
+        request.only_user,
     )
     epoch = services.agents.begin_session(
         message, _credential_writer(services, request, caller, bearer)

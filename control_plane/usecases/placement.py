@@ -11,11 +11,12 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
 from control_plane.config.slot_shares import whole_slots
-from control_plane.errors import invalid
+from control_plane.errors import RequestError, invalid
 from control_plane.fleet.rows import read_instances
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.scheduling.agent_needs import NO_NEEDS, AgentNeeds
 from control_plane.scheduling.quiet_hours import moment_text
 from control_plane.scheduling.sizes import can_hold, size_advice
 from control_plane.services import Services
@@ -26,6 +27,8 @@ SLOTS = "resources.slots_per_trial"
 # The path of the slots in the configuration of a command, notebook or shell.
 RUN_SLOTS = "resources.slots"
 LABEL = "resources.agent_label"
+TYPES_SHOWN_MAX = 5
+"""The most instance types in a message."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class TrialNeeds:
     """The label of the agents; "" for agents without a label."""
     single_agent: bool = False
     """Whether a single agent must provide all slots."""
+    devices: AgentNeeds = NO_NEEDS
+    """The needs for devices."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,9 @@ def choose_destination(
 def trial_needs(resources: Resources) -> TrialNeeds:
     """Return the needs of an experiment's trials, given the configured resources; check nothing."""
     is_single = bool(resources.is_single_node)
-    return TrialNeeds(whole_slots(resources.slots_per_trial), resources.agent_label, is_single)
+    slots = whole_slots(resources.slots_per_trial)
+    devices = AgentNeeds(resources.slot_type, resources.slot_memory or 0)
+    return TrialNeeds(slots, resources.agent_label, is_single, devices)
 
 
 def choose_destinations(
@@ -136,44 +143,88 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
 
     Raises:
         RequestError: invalid at `place`, with the sizes that would fit. If no agent has the label,
-            the path is the label's, unless `place` is a pool.
+            the path is the label's, unless `place` is a pool. The same applies to the needs for
+            devices.
     """
     if needs.slots == 0:
         if to.settings.aux_per_agent == 0:
             text = f"pool {to.name} accepts no zero-slot trials: its agents allow none"
             raise invalid(place, text, "use at least 1 slot, or another pool")
         return
-    present = agents.agent_sizes_in_pool(services, to.name)
-    sizes = Counter(present.get(needs.label, Counter()))
-    provider = to.pool.provider
-    if provider is not None and not needs.label:
-        if not provider.slots_offered():
-            return
-        sizes.update({slots: provider.max_instances for slots in provider.slots_offered()})
-    if not present and provider is None:
+    sizes = _possible_sizes(services, to, needs, place)
+    if sizes is None:
         return
-    if not sizes:
-        known = ", ".join(sorted(label for label in present if label)) or "none"
-        text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
-        raise invalid(place if place.startswith(POOL) else LABEL, text)
     mixed = to.settings.scheduler.heterogeneous
-    # A heterogeneous pool mixes sizes only for agents that were started by hand. The instances of a
-    # trial are launched with equal sizes, and an instance may end at any time.
-    mixable = present.get(needs.label, Counter())
-    if mixed and provider is not None:
-        instances = {row.id for row in read_instances(services.table, to.name)}
-        fixed = agents.agent_sizes_in_pool(services, to.name, without=instances)
-        mixable = fixed.get(needs.label, Counter())
+    mixable = _mixable_sizes(services, to, needs) if mixed else Counter()
     if not can_hold(needs.slots, sizes, needs.single_agent) and not (
         mixed and can_hold(needs.slots, mixable, needs.single_agent, mixed)
     ):
         why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == mixable)
+        why += f" (of the agents with {needs.devices.text})" if needs.devices.text else ""
         why += agents.machines_text(services, to.name, needs.label)
         if place == RUN_SLOTS:
             raise invalid(place, f"could never start in pool {to.name}: it {why}")
         hint = "a trial class runs on one machine; use a command to run on several"
         text = f"no trial could ever start in pool {to.name}: it {why}"
         raise invalid(place, text, hint if needs.single_agent else None)
+
+
+def _possible_sizes(
+    services: Services, to: Destination, needs: TrialNeeds, place: str
+) -> Counter[int] | None:
+    """Count the agents of the pool, present or launchable, that a trial may use, by slots.
+
+    Return None if the sizes are unknown. Raises the errors of `check_fits` for a label and for
+    needs that no agent meets.
+    """
+    present = agents.agent_sizes_in_pool(services, to.name)
+    able = present
+    if needs.devices != NO_NEEDS:
+        able = agents.agent_sizes_in_pool(services, to.name, needs=needs.devices)
+    sizes = Counter(able.get(needs.label, Counter()))
+    provider = None if needs.label else to.pool.provider
+    if provider is not None:
+        if not provider.slots_offered():
+            return None
+        offered = provider.slots_offered_with(needs.devices)
+        sizes.update({slots: provider.max_instances for slots in offered})
+    if sizes or (not present and to.pool.provider is None):
+        return sizes or None
+    if needs.devices != NO_NEEDS and (provider is not None or needs.label in present):
+        raise _devices_missing(services, to, needs, place)
+    known = ", ".join(sorted(label for label in present if label)) or "none"
+    text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
+    raise invalid(place if place.startswith(POOL) else LABEL, text)
+
+
+def _mixable_sizes(services: Services, to: Destination, needs: TrialNeeds) -> Counter[int]:
+    """Count the agents that a gang of different sizes may use, by slots.
+
+    A heterogeneous pool mixes sizes only for agents that were started by hand. The instances of a
+    trial are launched with equal sizes, and an instance may end at any time.
+    """
+    launched: set[str] = set()
+    if to.pool.provider is not None:
+        launched = {row.id for row in read_instances(services.table, to.name)}
+    fixed = agents.agent_sizes_in_pool(services, to.name, launched, needs.devices)
+    return fixed.get(needs.label, Counter())
+
+
+def _devices_missing(
+    services: Services, to: Destination, needs: TrialNeeds, place: str
+) -> RequestError:
+    """Return the error about needs for devices that no agent of the pool meets.
+
+    Its path is the first need, unless `place` is a pool.
+    """
+    field = "slot_type" if needs.devices.slot_type else "slot_memory"
+    path = place if place.startswith(POOL) else f"resources.{field}"
+    machines = agents.machines_text(services, to.name, needs.label)
+    provider = to.pool.provider
+    if provider is not None and (types := provider.types_offered()):
+        machines += f"; it launches {', '.join(types[:TYPES_SHOWN_MAX])}"
+    text = f"no agent of pool {to.name} has {needs.devices.text}{machines}"
+    return invalid(path, text, "`detcloud slot list` shows the devices; choose one of them")
 
 
 def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> None:

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from control_plane.access.agent_users import agent_user_ids
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
+from control_plane.actors.job_row import JobRow
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED
@@ -192,7 +194,7 @@ def check_submission(
         warm_start=restored.snapshot if restored else find_warm_start(services, config),
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
-        job=job_of(config, settings.submitted_ms, kind),
+        job=_job_row(services, config, settings.submitted_ms, kind, caller),
         pools=pool_preferences(config),
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
@@ -212,6 +214,15 @@ def check_submission(
     _check_size(config, message)
     warnings = _find_warnings(services, submission, config, pools)
     return CheckedSubmission(placement.config, message, (*placement.warnings, *warnings))
+
+
+def _job_row(
+    services: Services, config: ExperimentConfig, now_ms: int, kind: JobKind, caller: Principal
+) -> JobRow:
+    """Return the job row of a submission, with the present agent user of the caller."""
+    workspace = config.workspace or UNCATEGORIZED
+    user = agent_user_ids(services.table, caller.user, workspace)
+    return replace(job_of(config, now_ms, kind), agent_user=user)
 
 
 def _check_deadline(config: ExperimentConfig, settings: TrialSettings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from control_plane.fleet.records import ErrorKind, IntentRow, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from provisioner.model import EndReason, InstanceStatus, ProvisionerSettings
 
 CLUSTER_TAG = "detcloud-cluster"
@@ -117,6 +118,12 @@ class CloudProvider(Protocol):
 
         Without offerings in the settings, the cloud chooses. The result may be cached for hours. A
         failed request for prices is no error. Raises CloudError for unusable settings.
+        """
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports, each once.
+
+        Return () for an unknown type. No request is sent.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from control_plane.fleet.records import IntentRow, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from provisioner.clouds.provider import CloudInstance, CloudProvider
 from simulator.faults.table_faults import Crash, CrashMoment
 
@@ -25,6 +26,9 @@ class CrashingCloud:
 
     def offerings(self) -> tuple[Offering, ...]:
         return self.cloud.offerings()
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        return self.cloud.devices_of(instance_type)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         return self._call_or_crash(lambda: self.cloud.launch(request))

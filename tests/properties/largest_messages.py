@@ -66,6 +66,7 @@ from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.line_patterns.syntax import PATTERN_CHARACTERS_MAX
 from simulator.faults.table_faults import TableDecorator
 from tests.engine_timing import UNHURRIED
+from tests.properties.largest_kind import MIXED_KIND
 from tests.properties.largest_quiet_hours import largest_quiet_hours
 from tests.properties.largest_run_reports import REASON, RUN_REPORTS, USE, text
 from tests.unit.actors.sample_messages import (
@@ -85,16 +86,16 @@ GANG, CROWD, CUSTOM, ENDED, SOLE = "experiment#1", "experiment#2", "experiment#3
 POOL, CROWDED_POOL, EMPTY_POOL = "pool#default", "pool#crowded", "pool#empty"
 # The gang's trial occupies all slots of the pool, and later trials wait.
 TRIAL, TRIAL_ID, WAITING_TRIAL = "trial#1", 1, "trial#2"
-CROWDED_AGENT = "crowded"
+CROWDED_AGENT, ALL_SLOTS = "crowded", tuple(range(SLOTS_MAX))
 
 
 def agent_name(number: int) -> str:
     return f"a{number:062d}"
 
 
-PLACES = tuple(Place(agent_name(n), tuple(range(SLOTS_MAX))) for n in range(AGENTS_MAX))
+PLACES = tuple(Place(agent_name(n), ALL_SLOTS) for n in range(AGENTS_MAX))
 AGENTS = tuple(place.agent for place in PLACES)
-CLOSED = Availability(False, True, tuple(range(SLOTS_MAX)))
+CLOSED = Availability(False, True, ALL_SLOTS)
 CHECKPOINTS = tuple(f"{n:08x}-0000-4000-8000-000000000001" for n in range(to_trial.COLLECTED_MAX))
 PATTERNS = (text(PATTERN_LENGTH_MAX),) * PATTERNS_MAX
 UUID_LAST = CHECKPOINTS[-1]
@@ -392,7 +393,7 @@ POOL_MESSAGES: Mapping[type, Largest] = {
     to_pool.SlotsReleased: Largest(POOL, lambda: _RELEASED),
     to_pool.AgentJoined: Largest(
         CROWDED_POOL,
-        lambda: to_pool.AgentJoined(CROWDED_AGENT, 2, tuple(range(SLOTS_MAX)), CLOSED, text(200)),
+        lambda: to_pool.AgentJoined(CROWDED_AGENT, 2, ALL_SLOTS, CLOSED, text(200), MIXED_KIND),
     ),
     to_pool.AgentAvailabilityChanged: Largest(
         CROWDED_POOL, lambda: to_pool.AgentAvailabilityChanged(CROWDED_AGENT, 1, CLOSED)
@@ -432,8 +433,7 @@ AGENT_MESSAGES: Mapping[type, Largest] = {
         ),
     ),
     to_agent.AllocationPlaced: Largest(
-        _AGENT,
-        lambda: to_agent.AllocationPlaced(9000, 1, tuple(range(SLOTS_MAX)), 28, AGENTS_MAX),
+        _AGENT, lambda: to_agent.AllocationPlaced(9000, 1, ALL_SLOTS, 28, AGENTS_MAX)
     ),
     to_agent.AllocationRemoved: Largest(_CROWDED, lambda: to_agent.AllocationRemoved(10, 1)),
     to_agent.AgentDeclaredLost: Largest(_CROWDED, lambda: to_agent.AgentDeclaredLost(1)),

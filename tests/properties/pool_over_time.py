@@ -30,6 +30,7 @@ class PoolOverTime:
         self._pending: dict[int, list[AllocationRequest]] = {}
         self._asked = 0
         self.excluded: dict[str, tuple[str, ...]] = {}
+        self.kinds: dict[str, int] = {}
 
     def add_job(self, group: int, slots: int, count: int, **settings: Any) -> None:
         """Add a job of `count` trials, submitted in the order of groups."""
@@ -126,6 +127,11 @@ class PoolOverTime:
     def leaving(self) -> list[str]:
         return [name for name, one in self.running.items() if one.leaving]
 
+    def refused_agents(self, group: int) -> set[str]:
+        """Return the agents that the job must not use."""
+        refused = self._jobs[group].refused_kinds
+        return {name for name in self.agents if self.kinds.get(name, 0) in refused}
+
     def held_slots(self, group: int) -> int:
         return sum(one.slots for one in self.running.values() if one.group == group)
 
@@ -136,7 +142,8 @@ class PoolOverTime:
             for place in one.placements:
                 used[place.agent] += place.slots
         agents = [
-            AgentCapacity(name, total, total - used[name]) for name, total in self.agents.items()
+            AgentCapacity(name, total, total - used[name], kind=self.kinds.get(name, 0))
+            for name, total in self.agents.items()
         ]
         return [self._job_now(group) for group in self._jobs], agents
 
@@ -152,6 +159,7 @@ class PoolOverTime:
                 job.max_slots,
                 pending=self._pending[group],
                 allocations=[one for one in self.running.values() if one.group == group],
+                refused_kinds=job.refused_kinds,
             )
         )
 
@@ -160,5 +168,12 @@ class PoolOverTime:
         name, ticket = f"{group}.{self._asked}", f"{group:06d}.{self._asked:06d}"
         self.excluded[name] = excluded
         self._pending[group].append(
-            AllocationRequest(name, slots, ticket, group, excluded_agents=excluded)
+            AllocationRequest(
+                name,
+                slots,
+                ticket,
+                group,
+                excluded_agents=excluded,
+                refused_kinds=self._jobs[group].refused_kinds,
+            )
         )

@@ -21,12 +21,14 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
 )
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
+from control_plane.actors.pool.agent_kinds import RefusedKinds
 from control_plane.actors.pool.agent_slots import Agents, AgentSlots
 from control_plane.actors.pool.groups import Group
 from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.pool.state import agents_of, job_queue_of
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import StepContext
+from control_plane.scheduling.agent_needs import AgentDevice, AgentKind, meets_needs
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.scheduling.schedule import schedule_jobs
 from tests.unit.actors.actor_harness import ActorHarness
@@ -58,6 +60,7 @@ class PoolModel:
     preempted: list[str] = field(default_factory=list)
     epochs: dict[str, int] = field(default_factory=dict)
     availability: dict[str, Availability] = field(default_factory=dict)
+    kinds: dict[str, AgentKind | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         settings = PoolSettings(
@@ -91,7 +94,9 @@ class PoolModel:
         self.epochs[agent] = self.epochs.get(agent, 0) + 1
         known = self.availability.get(agent, OPEN)
         label = "odd" if agent == "c" else ""
-        return AgentJoined(agent, self.epochs[agent], tuple(range(slots)), known, label)
+        kind = KINDS[(slots + self.epochs[agent]) % len(KINDS)]
+        self.kinds[agent] = kind
+        return AgentJoined(agent, self.epochs[agent], tuple(range(slots)), known, label, kind)
 
     def close(self, agent: str, availability: Availability) -> AgentAvailabilityChanged:
         self.availability[agent] = availability
@@ -145,7 +150,8 @@ class PoolModel:
     def plan_once_more(self) -> tuple[list[str], list[str]]:
         """Return the allocations that another scheduler run would start and preempt."""
         books = self._agents()
-        jobs = tuple(self.waiting().jobs(42, books.running_allocations))
+        refused = RefusedKinds(self._context())
+        jobs = tuple(self.waiting().jobs(42, books.running_allocations, refused))
         plan = schedule_jobs(jobs, tuple(books.capacities(2)), self.rules, ALL)
         starts = [start.request.allocation_id for start in plan.starts]
         return starts, [victim.allocation.allocation_id for victim in plan.victims]
@@ -157,6 +163,14 @@ class PoolModel:
         return StepContext(self.actor.address, self.actor.now_ms, self.actor)
 
 
+T4 = AgentDevice("cuda", "Tesla T4")
+KINDS = (
+    None,
+    AgentKind((T4,)),
+    AgentKind((AgentDevice("cuda", "NVIDIA H100"),)),
+    AgentKind((T4,), "1001:1001"),
+    AgentKind((T4,), "1002:1002"),
+)
 Change = tuple[str, int, int, bool]
 WHAT = ["request"] * 4 + ["release"] * 2 + ["change", "join", "join", "lose", "close", "again"]
 CHANGES = st.lists(
@@ -196,6 +210,8 @@ def job_of(number: int, slots: int, flag: bool) -> JobRow | None:
         position=str(number * 100) if number % 5 == 0 else None,
         label="odd" if number % 7 == 0 else "",
         single_agent=flag and number % 2 == 0,
+        slot_type=("", "", "T4", "cuda")[number % 4],
+        agent_user="1001:1001" if number % 9 == 0 else "",
     )
 
 
@@ -241,13 +257,17 @@ def check_gangs(model: PoolModel) -> None:
 
 
 def check_starts(model: PoolModel, before: dict[str, tuple[int, int]]) -> None:
-    """Check that a started allocation has open slots, on agents with the group's label."""
-    for agent in model.agents().values():
+    """Check that a started allocation has open slots, on agents with the group's label that meet
+    the group's needs.
+    """
+    for agent_name, agent in model.agents().items():
         for name in agent.parts.keys() - before.keys():
             part = agent.parts[name]
             assert agent.can_take_work
             assert all(map(agent.availability.is_slot_open, part.slots))
-            assert agent.label == model.waiting().group(part.group).row.label
+            row = model.waiting().group(part.group).row
+            assert agent.label == row.label
+            assert meets_needs(model.kinds[agent_name], row.needs)
 
 
 def check_limits(model: PoolModel, before: dict[int, int]) -> None:

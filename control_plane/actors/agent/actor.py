@@ -43,6 +43,7 @@ from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 from control_plane.rows import agent_rows, user_rows
+from control_plane.scheduling.agent_needs import agent_kind
 
 AGENTS = agent_rows.AGENT.partition
 """The partition with the pool of each agent, by the agent's id."""
@@ -130,6 +131,8 @@ class AgentState:
     """The field `installation` of the last AgentEnrolled."""
     memory_mib: tuple[int, ...] = ()
     """The memory of each slot, in the order of `slots`. 0: unknown. Empty: all unknown."""
+    only_user: str = ""
+    """The field `only_user` of the last AgentEnrolled."""
     occupancy: Occupancy | None = None
     """The last report of the machine's use by people. None: nobody uses the machine."""
     code: str = ""
@@ -239,7 +242,8 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
     occupied = None if state is None else state.occupancy
     occupancy = next_occupancy(occupied, message.occupancy, context.now_ms)
     open_slots = restrict(availability, faults, exclusions, occupancy)
-    joined = AgentJoined(message.agent, epoch, slots, open_slots, message.label)
+    kind = agent_kind(message.slots, message.memory_mib, message.only_user)
+    joined = AgentJoined(message.agent, epoch, slots, open_slots, message.label, kind)
     context.send(addresses.pool(message.pool), joined)
     context.write_row(AGENTS, message.agent, message.pool.encode())
     _fence(SESSIONS, message.agent, {"epoch": epoch, "call": 0}, context)
@@ -264,6 +268,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         exclusions=exclusions,
         installation=message.installation,
         memory_mib=message.memory_mib,
+        only_user=message.only_user,
         occupancy=occupancy,
         code=message.code,
         upgrade="" if state is None else state.upgrade,

@@ -35,6 +35,8 @@ class AgentEnrolled:
     """As in FaultsReported."""
     code: str = ""
     """The digest of the agent's code. "": an agent that does not update itself."""
+    only_user: str = ""
+    """The only user of the machine that the agent can run trials as, as `UID:GID`. "": any user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from control_plane.actors.records import OPEN, Availability
 from control_plane.rows.stored_fields import keep_stored_name
+from control_plane.scheduling.agent_needs import AgentKind
 from control_plane.scheduling.model import (
     AUX_PER_AGENT_DEFAULT,
     PRIORITY_DEFAULT,
@@ -146,6 +147,8 @@ class AgentJoined:
     """The slots that accept work, as users have set."""
     label: str = ""
     """The agent's label. Only jobs with this label run on the agent."""
+    kind: AgentKind | None = None
+    """The agent's devices and user. None: an older agent, or a session of an older release."""
 
 
 @dataclass(frozen=True, slots=True)

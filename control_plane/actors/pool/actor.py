@@ -32,6 +32,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
+from control_plane.actors.pool.agent_kinds import AGENT_KINDS, AgentKinds
 from control_plane.actors.pool.events import raise_budget_event
 from control_plane.actors.pool.machine_checks import GANG_CHECKS, GangChecks, apply_evidence
 from control_plane.actors.pool.membership import apply_agent_message
@@ -246,6 +247,8 @@ def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
     context.write_part("settings", None)
     if context.part(GANG_CHECKS, GangChecks) is not None:
         context.write_part(GANG_CHECKS, None)
+    if context.part(AGENT_KINDS, AgentKinds) is not None:
+        context.write_part(AGENT_KINDS, None)
     return PoolState(state.name, removed=True)
 
 

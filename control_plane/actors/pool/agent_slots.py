@@ -1,6 +1,6 @@
 """The agents of a pool: each agent's slots, and the allocations that hold slots."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -9,8 +9,10 @@ from control_plane.actors.records import OPEN, Availability
 from control_plane.scheduling.model import AgentCapacity, Placement, RunningAllocation
 
 AGENTS_PER_PART = 8
-# The number of fields of an encoded agent that is open and has no label.
+# The number of fields of an encoded agent that is open, has no label and is of kind 0.
 _PLAIN = 3
+# The number of fields of an encoded agent of another kind.
+_WITH_KIND = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class AgentSlots:
     """The slots that accept work, as users have set."""
     label: str = ""
     """The agent's label. Only jobs with this label run on the agent. "": jobs without a label."""
+    kind: int = 0
+    """The number of the agent's kind (agent_kinds.py)."""
 
     @property
     def slots_by_allocation(self) -> dict[str, tuple[int, ...]]:
@@ -262,23 +266,32 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
     Return None if the agent accepts no work and is not draining.
     """
     assert isinstance(value, list | tuple)
-    if len(value) == _PLAIN:
-        _, slots, parts = value
+    if len(value) == _PLAIN or (len(value) == _WITH_KIND and _is_open(*value[3:5])):
+        slots, parts = value[1:3]
+        kind = value[5] if len(value) == _WITH_KIND else 0
         used = len({slot for part in parts.values() for slot in part[0]})
         aux_used = sum([not part[0] for part in parts.values()])
-        return AgentCapacity(name, len(slots), len(slots) - used, "", aux, max(0, aux - aux_used))
+        free, aux_free = len(slots) - used, max(0, aux - aux_used)
+        return AgentCapacity(name, len(slots), free, "", aux, aux_free, kind=kind)
     agent = _decode_agent(value)
     if agent.availability.draining:
         held_count = agent.held_count
         capacity = AgentCapacity(
-            name, held_count, 0, agent.label, agent.aux_count, 0, draining=True
+            name, held_count, 0, agent.label, agent.aux_count, 0, draining=True, kind=agent.kind
         )
         closed = agent.availability
         return replace(capacity, checkpoints=closed.checkpoints, reopens=closed.reopens)
     if not agent.can_take_work:
         return None
     aux_free = max(0, aux - agent.aux_count)
-    return AgentCapacity(name, agent.usable_count, agent.free_count, agent.label, aux, aux_free)
+    usable, free = agent.usable_count, agent.free_count
+    return AgentCapacity(name, usable, free, agent.label, aux, aux_free, kind=agent.kind)
+
+
+def _is_open(availability: Sequence[object], label: object) -> bool:
+    """Return whether an encoded availability and label are the defaults."""
+    enabled, draining, disabled, *newer = availability
+    return not (label or draining or disabled or newer) and bool(enabled)
 
 
 def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
@@ -358,13 +371,15 @@ def _encode_agent(slots: AgentSlots) -> list[object]:
     parts = {name: _encode_part(part) for name, part in slots.parts.items()}
     value: list[object] = [slots.epoch, slots.slots, parts]
     availability = slots.availability
-    if availability != OPEN or slots.label:
+    if availability != OPEN or slots.label or slots.kind:
         encoded = [availability.enabled, availability.draining, availability.disabled]
         if availability.checkpoints:
             value.append([*encoded, availability.reopens, True])
         else:
             value.append([*encoded, True] if availability.reopens else encoded)
         value.append(slots.label)
+    if slots.kind:
+        value.append(slots.kind)
     return value
 
 
@@ -379,10 +394,10 @@ def _encode_part(part: AllocationPart) -> list[object]:
 
 
 def _decode_agent(value: object) -> AgentSlots:
-    """Decode an agent from the list `[epoch, slots, parts, availability, label]`.
+    """Decode an agent from the list `[epoch, slots, parts, availability, label, kind]`.
 
-    The last two values may be missing: the defaults are an open agent and "". Values that a newer
-    version appended are ignored.
+    The last value or the last three values may be missing: the defaults are an open agent, "" and
+    0. Values that a newer version appended are ignored.
 
     Raises:
         ValueError: the list has fewer than three values, or exactly four.
@@ -390,14 +405,15 @@ def _decode_agent(value: object) -> AgentSlots:
     """
     assert isinstance(value, list | tuple)
     epoch, slots, parts, *more = value
-    availability, label = OPEN, ""
+    availability, label, kind = OPEN, "", 0
     if more:
-        (enabled, draining, disabled, *newer), label = more[:2]
+        (enabled, draining, disabled, *newer), label, *rest = more
+        kind = int(rest[0]) if rest else 0
         reopens, checkpoints = bool(newer and newer[0]), len(newer) > 1 and bool(newer[1])
         availability = Availability(enabled, draining, tuple(disabled), reopens, checkpoints)
         availability = OPEN if availability == OPEN else availability
     read = {name: _decode_part(part) for name, part in parts.items()}
-    return AgentSlots(epoch, tuple(slots), read, availability, label)
+    return AgentSlots(epoch, tuple(slots), read, availability, label, kind)
 
 
 def _decode_part(value: list[object]) -> AllocationPart:

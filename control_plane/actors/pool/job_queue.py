@@ -22,7 +22,8 @@ from control_plane.actors.ordered_map import OrderedMap
 from control_plane.actors.pool.groups import Group, decode_group, decode_groups, encode_group
 from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
-from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
+from control_plane.scheduling.agent_needs import AgentNeeds
+from control_plane.scheduling.model import ANY_KIND, AllocationRequest, Job, RunningAllocation
 
 # A part of this many entries fits into a write unit of 1 KB.
 REQUESTS_PER_PART = 12
@@ -44,9 +45,11 @@ class GroupRequests:
     group: int
     sharers: int = 1
     """The most allocations of the group on a slot."""
+    refused_kinds: frozenset[int] = ANY_KIND
+    """The kinds of agents that do not meet the needs of the group."""
 
     def __iter__(self) -> Iterator[AllocationRequest]:
-        requests = self.queue.requests(self.group)
+        requests = self.queue.requests(self.group, self.refused_kinds)
         return requests if self.sharers == 1 else self._first_sharers(requests)
 
     def _first_sharers(self, requests: Iterator[AllocationRequest]) -> Iterator[AllocationRequest]:
@@ -225,20 +228,26 @@ class JobQueue:
             yield from leaf.compute_once(decode_groups, None)
 
     def jobs(
-        self, priority: int, running_allocations: Callable[[int], Iterator[RunningAllocation]]
+        self,
+        priority: int,
+        running_allocations: Callable[[int], Iterator[RunningAllocation]],
+        refused_kinds: Callable[[AgentNeeds], frozenset[int]],
     ) -> Iterator[Job]:
         """Iterate over the groups that request or hold slots, as jobs for the scheduler.
 
         Args:
             priority: The priority of jobs whose own priority is not set.
             running_allocations: Iterates over the running allocations of a group.
+            refused_kinds: Returns the kinds of agents that do not meet needs.
         """
         for number, group in self.groups_at_work():
             if group.is_idle:
                 continue
             row = group.row
             holdings = GroupAllocations(running_allocations, number, row.preemptible)
-            pending = GroupRequests(self, number, row.slot_sharers) if group.pending else ()
+            refused = refused_kinds(row.needs) if group.pending or group.running else ANY_KIND
+            requests = GroupRequests(self, number, row.slot_sharers, refused)
+            pending = requests if group.pending else ()
             pending_slots = group.pending_slots
             if group.excluding and row.slot_sharers > 1:
                 pending_slots = Counter(request.slots for request in pending)
@@ -260,10 +269,17 @@ class JobQueue:
                 excluding=group.excluding,
                 slot_sharers=row.slot_sharers,
                 waits_since_ms=_waits_since_ms(group),
+                refused_kinds=refused,
+                needs=row.needs.text if refused else "",
             )
 
-    def requests(self, group: int) -> Iterator[AllocationRequest]:
-        """Iterate over the queued requests of a group, by ticket. An unknown group has none."""
+    def requests(
+        self, group: int, refused_kinds: frozenset[int] = ANY_KIND
+    ) -> Iterator[AllocationRequest]:
+        """Iterate over the queued requests of a group, by ticket. An unknown group has none.
+
+        Each request gets `refused_kinds`.
+        """
         row = self.group(group).row
         for key, value in self._requests.items(_request_key(group, "")):
             number, ticket = _parse_request_key(key)
@@ -279,6 +295,7 @@ class JobQueue:
                 row.single_agent,
                 row.preemptible,
                 _excluded_agents(value),
+                refused_kinds,
             )
 
     def all_requests(self) -> Iterator[AllocationRequest]:

@@ -8,6 +8,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AgentDeclaredLost, AllocationRemoved
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined, AgentLost
 from control_plane.actors.messages.trial import AllocationLost, PreemptionRequested
+from control_plane.actors.pool.agent_kinds import number_of_kind
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.actors.pool.state import (
     PoolState,
@@ -72,6 +73,7 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
         parts={name: part for name, part in previous.parts.items() if name not in lost},
         availability=message.availability,
         label=message.label,
+        kind=_kind_number(message, context),
     )
     agents.put(message.agent, after)
     state = update_totals(evolve(state, agents=state.agents + (before is None)), previous, after)
@@ -80,6 +82,16 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
     state = _lose_parts(state, slot_lost, previous, lost, context)
     _stop_on_closed_slots(message.agent, after, context)
     return state
+
+
+def _kind_number(message: AgentJoined, context: StepContext) -> int:
+    """Return the number of the joining agent's kind. A new kind is stored."""
+    agents = agents_of(context)
+    return number_of_kind(
+        message.kind,
+        lambda: {agent.kind for name, agent in agents.items() if name != message.agent},
+        context,
+    )
 
 
 def _change_availability(

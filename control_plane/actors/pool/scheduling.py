@@ -13,6 +13,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AllocationPlaced
 from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
+from control_plane.actors.pool.agent_kinds import RefusedKinds
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.slot_sharing import plan_shared_starts
 from control_plane.actors.pool.state import (
@@ -195,7 +196,9 @@ def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
     """
     agents, queue = agents_of(context), job_queue_of(context)
     return PoolContents(
-        tuple(queue.jobs(settings.default_priority, agents.running_allocations)),
+        tuple(
+            queue.jobs(settings.default_priority, agents.running_allocations, RefusedKinds(context))
+        ),
         tuple(agents.capacities(settings.aux_per_agent)),
     )
 

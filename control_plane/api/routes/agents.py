@@ -181,6 +181,7 @@ def enrol(
         occupancy=None if body.occupancy is None else body.occupancy.report,
         credential_digest=body.credential_sha256,
         code=body.code,
+        only_user=body.only_user,
     )
     bearer = request_token(http_request, services.cluster_id)
     session = enrol_agent(services, enrolment, caller, bearer)

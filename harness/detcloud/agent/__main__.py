@@ -21,6 +21,7 @@ from detcloud.agent.address import local_address
 from detcloud.agent.agent import Agent, NoticeSource
 from detcloud.agent.alive_file import AliveFile
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.assignment.agent_user import only_user
 from detcloud.agent.assignment.data_layer import DEFAULT_FOLDER
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
@@ -162,6 +163,7 @@ def _identify(
         options.container_runtime,
         read_installation(work),
         "" if updater is None else updater.digest,
+        only_user(),
     )
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
+from control_plane.aws.instance_types import devices_of
 from control_plane.aws.vcpu_quotas import quota_advice, quotas_advice
 from control_plane.fleet.records import IntentRow, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from provisioner.clouds.aws.capacity_blocks import CapacityBlocks
 from provisioner.clouds.aws.ec2_api import (
     PAGE_SIZE,
@@ -161,6 +163,10 @@ class Ec2Cloud:
                 the slots of the instance type are unknown.
         """
         return self._prices.offerings()
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports. () for an unknown type."""
+        return devices_of(instance_type)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by an EC2 fleet, and return the launched instances.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from control_plane.fleet.records import MS_PER_HOUR, IntentRow, Market, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
@@ -157,6 +158,8 @@ class FakeCloud:
     catalog: tuple[Offering, ...]
     """The offerings that the cloud has."""
     rules: FakeRules = field(default_factory=FakeRules)
+    devices: Mapping[str, tuple[AgentDevice, ...]] = field(default_factory=dict)
+    """The devices of each instance type."""
     capacity: dict[str, int] = field(default_factory=dict)
     """The number of machines of an offering that can exist at once, by offering name."""
     quota: dict[Market, int] = field(default_factory=dict)
@@ -174,6 +177,10 @@ class FakeCloud:
     def offerings(self) -> tuple[Offering, ...]:
         """Return the catalog, with prices, unchanged. Faults of `rules` do not apply."""
         return self.catalog
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the entry of `devices` for an instance type. () without an entry."""
+        return self.devices.get(instance_type, ())
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch machines by the rules, capacity and quota; return visible and hidden machines.

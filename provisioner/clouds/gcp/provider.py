@@ -14,7 +14,9 @@ from typing import Any
 
 from control_plane.fleet.records import IntentRow, Offering
 from control_plane.gcp.accelerator_quotas import quota_advice
+from control_plane.gcp.machine_types import devices_of
 from control_plane.gcp.zones import region_of
+from control_plane.scheduling.agent_needs import AgentDevice
 from provisioner.clouds.gcp.bulk_launch import launch_in_bulk
 from provisioner.clouds.gcp.errors import is_caller_refused, is_gone
 from provisioner.clouds.gcp.google_api import (
@@ -159,6 +161,10 @@ class GceCloud:
                 settings list no offerings and the slots of the machine type are unknown.
         """
         return self._prices.offerings()
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the devices that the agent of an instance type reports. () for an unknown type."""
+        return devices_of(instance_type)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances by a bulk insert, or read the result of an earlier request.

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from control_plane.adapters import lazy_adapter
 from control_plane.fleet.records import IntentRow, Market, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from detcloud.shared.files import delete_tree
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.processes import PROC, Process, is_alive, read_process
@@ -114,6 +115,10 @@ class LocalProcesses:
         if not isinstance(slots, int) or not 0 < slots <= SLOTS_MAX:
             raise ConfigurationError(f"instance_slots must be from 1 to {SLOTS_MAX}, not {slots!r}")
         return (Offering("local", "process", "", Market.ON_DEMAND, slots),)
+
+    def devices_of(self, instance_type: str) -> tuple[AgentDevice, ...]:
+        """Return the processors of the machine, which the agents of all instances report."""
+        return (AgentDevice("cpu", ""),)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Start the request's agents that were not started before; return the request's instances.

@@ -25,9 +25,11 @@ from control_plane.actors.messages.agent import (
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.records import Availability
 from control_plane.actors.step import CommandRefused
+from control_plane.scheduling.agent_needs import AgentDevice, AgentKind
 from tests.unit.actors.actor_harness import ActorHarness
 
 SLOTS = ((0, "cuda", "u0", "T4"), (1, "cuda", "u1", "T4"))
+KIND = AgentKind((AgentDevice("cuda", "T4"),))
 ENROLLED = AgentEnrolled("a", "default", SLOTS, "1.0")
 
 
@@ -44,7 +46,7 @@ def lease(actor: ActorHarness) -> object:
 def test_first_session_creates_the_agent() -> None:
     actor = ActorHarness("agent#a")
     assert actor.deliver(ENROLLED) == 1
-    assert actor.messages_to("pool#default") == [AgentJoined("a", 1, (0, 1))]
+    assert actor.messages_to("pool#default") == [AgentJoined("a", 1, (0, 1), kind=KIND)]
     assert actor.row("agents", "a").body == b"default"
     assert json.loads(actor.row("sessions", "a").body) == {"epoch": 1, "call": 0}
     assert lease(actor) == {"epoch": 1, "renewed_ms": actor.now_ms, "lost": False}
@@ -56,7 +58,7 @@ def test_new_session_raises_the_epoch_in_session_and_lease_rows() -> None:
     assert actor.deliver(ENROLLED) == 2
     assert json.loads(actor.row("sessions", "a").body)["epoch"] == 2
     assert lease(actor) == {"epoch": 2, "renewed_ms": 5_000, "lost": False}
-    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1))]
+    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), kind=KIND)]
 
 
 def test_acknowledged_reports_survive_a_new_session() -> None:
@@ -219,7 +221,7 @@ def test_availability_survives_sessions_and_losses() -> None:
     actor = agent(AgentDisableRequested(slot=0), AgentDisableRequested(), AgentDeclaredLost(1))
     actor.deliver(ENROLLED)
     expected = Availability(enabled=False, disabled=(0,))
-    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), expected)]
+    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), expected, kind=KIND)]
 
 
 @pytest.mark.parametrize("slot", [None, 1])
@@ -241,7 +243,7 @@ def test_lost_agent_may_be_enabled() -> None:
     # The pool removed the lost agent, and gets the availability when the agent joins again.
     assert actor.sent == []
     actor.deliver(ENROLLED)
-    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), Availability())]
+    assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), kind=KIND)]
 
 
 def test_unknown_slot_cannot_be_disabled() -> None:

@@ -16,7 +16,7 @@ from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJo
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import SetTimer
 from tests.unit.actors.actor_harness import ActorHarness
-from tests.unit.actors.test_actors_agent import ENROLLED, SLOTS, agent
+from tests.unit.actors.test_actors_agent import ENROLLED, KIND, SLOTS, agent
 
 POOL = "pool#default"
 CLOSED = Availability(enabled=False, draining=True, reopens=True)
@@ -86,10 +86,10 @@ def test_exclusions_of_an_agent_are_bounded() -> None:
 def test_new_session_keeps_exclusions_that_have_not_ended() -> None:
     actor = excluded_agent()
     actor.deliver(AgentDeclaredLost(1), AgentEnrolled("a", "default", SLOTS, "9"))
-    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1), CLOSED)]
+    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1), CLOSED, kind=KIND)]
     actor.now_ms += 1000
     actor.deliver(ENROLLED)
-    assert actor.messages_to(POOL) == [AgentJoined("a", 3, (0, 1), OPEN)]
+    assert actor.messages_to(POOL) == [AgentJoined("a", 3, (0, 1), OPEN, kind=KIND)]
 
 
 def test_fault_and_exclusion_end_separately() -> None:

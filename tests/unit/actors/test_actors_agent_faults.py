@@ -19,7 +19,7 @@ from control_plane.actors.messages.agent import (
 )
 from control_plane.actors.messages.pool import AgentAvailabilityChanged, AgentJoined
 from control_plane.actors.records import OPEN, Availability
-from tests.unit.actors.test_actors_agent import ENROLLED, SLOTS, agent
+from tests.unit.actors.test_actors_agent import ENROLLED, KIND, SLOTS, agent
 
 POOL = "pool#default"
 BROKEN = FaultsReported(1, ((1, "Xid 79"),))
@@ -78,7 +78,7 @@ def test_new_session_of_the_same_version_keeps_faults(version: str, *, is_closed
     actor = agent(BROKEN)
     actor.deliver(AgentEnrolled("a", "default", SLOTS, version))
     availability = Availability(disabled=(1,)) if is_closed else OPEN
-    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1), availability)]
+    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1), availability, kind=KIND)]
 
 
 def test_fault_keeps_its_first_time() -> None:

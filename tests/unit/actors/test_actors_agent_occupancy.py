@@ -38,7 +38,7 @@ from tests.unit.actors.pool_messages import (
     slots_requested,
     write_job,
 )
-from tests.unit.actors.test_actors_agent import SLOTS, agent
+from tests.unit.actors.test_actors_agent import KIND, SLOTS, agent
 
 POOL = "pool#default"
 LEAVE = Availability(enabled=False, draining=True, reopens=True, checkpoints=True)
@@ -84,10 +84,10 @@ def test_report_of_an_earlier_session_is_ignored() -> None:
 def test_enrolment_of_a_used_machine_opens_no_slot() -> None:
     actor = ActorHarness("agent#a")
     actor.deliver(AgentEnrolled("a", "default", SLOTS, "1.0", occupancy=("x", True)))
-    assert actor.messages_to(POOL) == [AgentJoined("a", 1, (0, 1), LEAVE)]
+    assert actor.messages_to(POOL) == [AgentJoined("a", 1, (0, 1), LEAVE, kind=KIND)]
     # The session of an older agent reports no use.
     actor.deliver(AgentEnrolled("a", "default", SLOTS, "0.9"))
-    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1))]
+    assert actor.messages_to(POOL) == [AgentJoined("a", 2, (0, 1), kind=KIND)]
 
 
 def test_users_setting_is_not_loosened() -> None:

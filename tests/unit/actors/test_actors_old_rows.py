@@ -149,13 +149,15 @@ def test_values_of_a_newer_version_are_ignored_in_compact_records() -> None:
     group = groups.decode_group([[1, 2, 3, 0, None, None, None, None, 9], {"4": 1}, settings])
     assert group == groups.Group(JobRow(weight=2.0), True, {4: 1}, 2, 3)
     part = [[0], 7, 1, True, 1, [["a", 1], ["b", 1]], "newer"]
-    agent = agent_slots._decode_agent([3, [0, 1], {"5.1": part}, [True, False, [1]], "gpu", "new"])
+    value = [3, [0, 1], {"5.1": part}, [True, False, [1]], "gpu", 2, "new"]
+    agent = agent_slots._decode_agent(value)
     assert agent == AgentSlots(
         3,
         (0, 1),
         {"5.1": AllocationPart((0,), 7, 1, True, 1, (Placement("a", 1), Placement("b", 1)))},
         Availability(disabled=(1,)),
         "gpu",
+        2,
     )
     row = {"state": "COMPLETED", "user": "ada", "figures": [0.5, 1.0, 3, "newer"]}
     assert decode_listing(json.dumps(row).encode()).figures == Figures(0.5, 1.0, 3)

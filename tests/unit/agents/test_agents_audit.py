@@ -35,6 +35,7 @@ from control_plane.agents.audit import (
 from control_plane.agents.leases import Lease
 from control_plane.engine.engine import Engine
 from control_plane.evolve import evolve
+from control_plane.scheduling.agent_needs import AgentDevice, AgentKind
 from control_plane.scheduling.model import AllocationRequest
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
@@ -138,6 +139,7 @@ def test_allocation_being_placed_has_no_findings() -> None:
     assert findings(HOLDING, desired=True) == NOTHING
 
 
+CPU_KIND = AgentKind((AgentDevice("cpu", "n"),))
 SECOND = AgentState("a", "default", 2, ((3, "cpu", "u", "n"),), 0)
 
 
@@ -149,7 +151,7 @@ def sessions(pools_epoch: int | None, lease: Lease) -> tuple[object, ...]:
 
 
 def test_agent_missing_in_pool_joins() -> None:
-    joined = (AgentJoined("a", 2, (3,)),)
+    joined = (AgentJoined("a", 2, (3,), kind=CPU_KIND),)
     assert sessions(None, Lease(2, 0)) == joined
     assert sessions(1, Lease(2, 0)) == joined
     assert sessions(2, Lease(2, 0)) == ()
@@ -183,7 +185,7 @@ def test_agent_enrolled_before_the_pool_existed_joins(tmp_path: Path) -> None:
     engine.execute_command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
     engine.execute_command("pool#default", PoolConfigured("default"))
     assert engine.read_state("pool#default").slots == 0
-    assert audit_pool(engine, "default").sessions == (AgentJoined("a", 1, (0,)),)
+    assert audit_pool(engine, "default").sessions == (AgentJoined("a", 1, (0,), kind=CPU_KIND),)
     assert engine.read_state("pool#default").slots == 1
     assert audit_pool(engine, "default") == NOTHING
 

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.actors import addresses
+from control_plane.actors.messages.agent import AgentEnrolled
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -119,3 +121,39 @@ def test_root_is_refused_after_the_permission_ends(cluster: Cluster) -> None:
     put(cluster, ADA | {"uid": 0})
     allow_root(cluster, allowed=False)
     assert "allow_root_agent_users" in spec_of(cluster)["agent_user"]["refusal"]
+
+
+def enrol(cluster: Cluster, name: str, only_user: str) -> None:
+    message = AgentEnrolled(name, "default", ((0, "cpu", name, "CPU"),), only_user=only_user)
+    cluster.services.engine.execute_command(addresses.agent(name), message)
+
+
+def holder_of(cluster: Cluster, name: str) -> str | None:
+    answer = call(cluster.app, "GET", f"{V1}/agents", token=TOKENS[Role.ADMIN])
+    (agent,) = (item for item in answer.json["items"] if item["id"] == name)
+    allocation: str | None = agent["slots"][0]["allocation"]
+    return allocation
+
+
+def test_trial_of_an_agent_user_starts_where_the_agent_can_be_this_user(cluster: Cluster) -> None:
+    put(cluster, ADA)
+    enrol(cluster, "a-other", "1005:1005")
+    assert cluster.create(CONFIG).status == 201
+    assert holder_of(cluster, "a-other") is None
+    pool = call(cluster.app, "GET", f"{V1}/resource-pools/default", token=TOKENS[Role.ADMIN]).json
+    assert "the right to run trials as user 1001:1002" in str(pool)
+    enrol(cluster, "b-root", "")
+    assert holder_of(cluster, "b-root") == "1.1"
+
+
+def test_agent_runs_trials_of_its_own_user(cluster: Cluster) -> None:
+    put(cluster, ADA)
+    enrol(cluster, "a", "1001:1002")
+    assert cluster.create(CONFIG).status == 201
+    assert holder_of(cluster, "a") == "1.1"
+
+
+def test_trial_without_agent_user_runs_on_each_agent(cluster: Cluster) -> None:
+    enrol(cluster, "a", "1005:1005")
+    assert cluster.create(CONFIG).status == 201
+    assert holder_of(cluster, "a") == "1.1"

@@ -5,10 +5,12 @@ from control_plane.aws.instance_types import (
     GPU_TYPES,
     NETWORK_CARDS,
     NetworkCards,
+    devices_of,
     gpu_model_of,
     on_demand_price,
     slots_of,
 )
+from control_plane.scheduling.agent_needs import AgentDevice
 from tests.conftest import require
 from tests.emulators.ec2.region import types
 
@@ -43,6 +45,19 @@ def test_gpu_models_match_ec2s_catalogue() -> None:
         assert model is not None
         # EC2 has a single name for both variants of the A100, and inserts "Server" into a name.
         assert model.name.startswith(named.replace(" Server", "")), name
+
+
+def test_memory_of_devices_matches_ec2s_catalogue() -> None:
+    for name in GPU_TYPES.keys() & types().keys():
+        (size,) = {gpu["MemoryInfo"]["SizeInMiB"] for gpu in types()[name]["GpuInfo"]["Gpus"]}
+        (device,) = devices_of(name)
+        # EC2 lists the nominal size of some GPUs, and the size that drivers report of others.
+        assert 0.9 <= size / device.memory_mib <= 1.01, name
+
+
+def test_devices_of_types_without_gpus_are_processors() -> None:
+    assert devices_of("m5.large") == (AgentDevice("cpu", ""),)
+    assert devices_of("unknown.large") == ()
 
 
 def test_network_cards_match_ec2s_catalogue() -> None:

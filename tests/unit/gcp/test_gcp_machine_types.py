@@ -15,12 +15,14 @@ from control_plane.gcp.machine_types import (
     boot_disk_type,
     custom_sibling,
     describe_instance_type,
+    devices_of,
     find_machine_type,
     gpus_of,
     is_sold_by_parts,
     parse_instance_type,
     slots_of,
 )
+from control_plane.scheduling.agent_needs import AgentDevice
 
 
 def test_names_of_a_series_end_with_the_number_of_gpus() -> None:
@@ -161,3 +163,20 @@ def test_custom_n1_types_take_accelerators() -> None:
         assert gpus_of(instance) == 2
         assert quota_metric(str(instance), Market.SPOT) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
     assert cpu_metric("custom-8-32768", Market.ON_DEMAND) == "CPUS"
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("a2-highgpu-1g", AgentDevice("cuda", "NVIDIA A100-SXM4-40GB", 40960)),
+        ("g2-standard-4", AgentDevice("cuda", "NVIDIA L4", 24576)),
+        ("n1-standard-8+nvidia-tesla-t4:2", AgentDevice("cuda", "Tesla T4", 16384)),
+        ("e2-standard-4", AgentDevice("cpu", "")),
+    ],
+)
+def test_devices_of_a_type(name: str, device: AgentDevice) -> None:
+    assert devices_of(name) == (device,)
+
+
+def test_devices_of_an_unknown_type_are_unknown() -> None:
+    assert devices_of("zz-1") == ()

@@ -27,6 +27,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.fleet.records import Market, Offering
+from control_plane.scheduling.agent_needs import AgentDevice
 from control_plane.scheduling.quiet_hours import QuietPeriod
 from control_plane.scheduling.reservations import OverdueSize
 from control_plane.state.sqlite import SqliteTable
@@ -67,6 +68,10 @@ class Cluster:
     def enrol(self, name: str, slots: int) -> None:
         devices = tuple((slot, "cpu", "", "") for slot in range(slots))
         message = AgentEnrolled(name, "blue", devices)
+        self.engine.execute_command(addresses.agent(name), message)
+
+    def enrol_device(self, name: str, device: str) -> None:
+        message = AgentEnrolled(name, "blue", ((0, "cuda", "u", device),))
         self.engine.execute_command(addresses.agent(name), message)
 
     def enrol_without_pool(self, name: str) -> None:
@@ -331,3 +336,28 @@ def test_supply_report_is_posted_once_per_change() -> None:
     # Reports to an unknown pool are ignored.
     cluster.pools.report_supply("green", "none", 5)
     assert cluster.engine.read_state(addresses.pool("green")) is None
+
+
+def test_job_that_needs_a_device_gets_an_instance_with_the_device() -> None:
+    cluster = Cluster(provider=LOCAL)
+    small = Offering("small", "small", "a", Market.ON_DEMAND, 1, 1.0)
+    big = Offering("big", "big", "a", Market.ON_DEMAND, 1, 9.0)
+    devices = {
+        "small": (AgentDevice("cuda", "Tesla T4", 16384),),
+        "big": (AgentDevice("cuda", "NVIDIA H100 80GB HBM3", 81920),),
+    }
+    cloud = FakeCloud(lambda: now_ms, Random(1), (small, big), devices=devices)
+    now_ms = NOW_MS
+    reconciler = Reconciler(
+        cluster.engine.table, cluster.pools, lambda settings: cloud, "c", lambda: now_ms, Random(2)
+    )
+    cluster.job(1, slot_type="H100")
+    cluster.enrol_device("mine", "Tesla T4")
+    cluster.ask(1, 1, 1)
+    assert cluster.demand.jobs[0].excluded_agents == ("mine",)
+    reconciler.reconcile("blue")
+    (machine,) = cloud.machines.values()
+    assert machine.offering == big
+    cluster.enrol_device(machine.id, "NVIDIA H100 80GB HBM3")
+    agents = cluster.pools.pool_snapshot("blue").agents
+    assert (agents[machine.id].work, agents["mine"].work) == ((1,), ())

@@ -194,7 +194,7 @@ def test_search_for_places_takes_nothing(slots: int) -> None:
     plain = AllocationRequest("1a", 3)
     assert agents.find_placements(request) == first
     assert agents.find_placements(plain) == (Placement("a", 3),)
-    assert agents.free_slots == 5
+    assert agents.count_free_slots() == 5
 
 
 @pytest.mark.parametrize("heterogeneous", [False, True])
@@ -216,8 +216,8 @@ def test_excluding_request_fits_the_set_without_the_excluded_agents(
             others = [one for one in agents if one.agent not in excluded]
             other_set = AgentSet(others, "best", heterogeneous)
             for slots in range(13):
-                fits = whole.can_ever_fit(slots, single_agent, excluded)
-                assert fits == other_set.can_ever_fit(slots, single_agent), (excluded, slots)
+                fits = whole.sizes.can_ever_fit(slots, single_agent, excluded_agents=excluded)
+                assert fits == other_set.sizes.can_ever_fit(slots, single_agent), (excluded, slots)
 
 
 def test_plan_time_with_many_excluding_requests_is_short() -> None:

@@ -71,9 +71,9 @@ def test_draining_agent_neither_accepts_nor_frees_slots() -> None:
     fleet.release_placements([Placement("a", 4), Placement("a", 0)])
     assert not fleet.can_fit_now(1, False)
     assert not fleet.can_fit_now(0, False)
-    assert fleet.total_slots == 4
+    assert fleet.sizes.total_slots == 4
     # The slots in use will not return, so a request of 4 slots waits for a new agent.
-    assert not fleet.can_ever_fit(4, False)
+    assert not fleet.sizes.can_ever_fit(4, False)
 
 
 def test_released_slots_can_be_assigned_again() -> None:
@@ -91,7 +91,7 @@ def test_releasing_allocations_frees_slots_and_auxiliary_places() -> None:
     assert fleet.release_allocations([gang, single, helper])
     # a has 2 + 1 free slots, b has 2.
     assert fleet.most_free_slots == 3
-    assert fleet.free_slots == 5
+    assert fleet.count_free_slots() == 5
     assert fleet.can_fit_now(0, True)
 
 
@@ -104,7 +104,7 @@ def test_releasing_allocations_reports_draining_and_unknown_agents() -> None:
     assert not fleet.release_allocations([unknown])
     # An agent of the gang returns its slots.
     assert fleet.release_allocations([gang])
-    assert fleet.free_slots == 2
+    assert fleet.count_free_slots() == 2
 
 
 def number(text: str) -> int:

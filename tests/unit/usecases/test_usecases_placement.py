@@ -416,3 +416,62 @@ def test_error_names_the_machines_of_the_pool(cluster: Cluster) -> None:
         assert call(cluster.app, "POST", path, token=token, content=body).status == 200
     _, message = problem(submit(cluster, slots_per_trial=99))
     assert message.endswith("; the pool has 2 agents with 4 A100, 1 agent with 1 RTX 4090 and 1 T4")
+
+
+def enrol_gpus(cluster: Cluster, name: str, device: str, memory_mib: int, slots: int = 2) -> None:
+    listed = tuple((n, "cuda", f"GPU-{name}-{n}", device) for n in range(slots))
+    message = AgentEnrolled(name, "default", listed, "1", memory_mib=(memory_mib,) * slots)
+    cluster.services.engine.execute_command(addresses.agent(name), message)
+
+
+def test_device_that_no_agent_has_is_refused(cluster: Cluster) -> None:
+    enrol_gpus(cluster, "a", "NVIDIA A100-SXM4-80GB", 81920)
+    answer = submit(cluster, slot_type="H100")
+    path, message = problem(answer)
+    assert path == "resources.slot_type"
+    assert message == (
+        "no agent of pool default has slot_type H100; "
+        "the pool has 1 agent with 2 NVIDIA A100-SXM4-80GB"
+    )
+    assert submit(cluster, slot_type="a100").status == 201
+    assert submit(cluster, slot_type="cuda", slot_memory="80gb").status == 201
+    path, message = problem(submit(cluster, slot_memory="100 GiB"))
+    assert (path, message.split(";")[0]) == (
+        "resources.slot_memory",
+        "no agent of pool default has slot_memory 100 GiB",
+    )
+
+
+def test_slots_are_counted_on_agents_with_the_device(cluster: Cluster) -> None:
+    enrol_gpus(cluster, "a", "NVIDIA A100-SXM4-80GB", 81920, slots=8)
+    enrol_gpus(cluster, "b", "NVIDIA H100 80GB HBM3", 81559, slots=2)
+    path, message = problem(submit(cluster, slot_type="H100", slots_per_trial=4))
+    assert path == "resources.slots_per_trial"
+    assert "agents have 2; it would fit with 2 (of the agents with slot_type H100)" in message
+    assert submit(cluster, slot_type="A100", slots_per_trial=4).status == 201
+
+
+def test_pool_without_agents_accepts_each_device(cluster: Cluster) -> None:
+    assert submit(cluster, slot_type="H100", slot_memory="80gb").status == 201
+
+
+def test_device_needs_a_slot(cluster: Cluster) -> None:
+    answer = submit(cluster, slot_type="H100", slots_per_trial=0)
+    path, message = problem(answer)
+    assert (path, message) == ("resources.slot_type", "needs a slot, and the trials have none")
+
+
+def test_slot_type_without_letters_is_refused(cluster: Cluster) -> None:
+    path, message = problem(submit(cluster, slot_type="'--'"))
+    assert path == "resources.slot_type"
+    assert message == 'must be cuda, rocm, mps, cpu or the name of a device, not "--"'
+
+
+def test_trial_waits_for_the_device_of_the_job(cluster: Cluster) -> None:
+    enrol_gpus(cluster, "a", "NVIDIA A100-SXM4-80GB", 81920)
+    enrol_gpus(cluster, "b", "NVIDIA H100 80GB HBM3", 81559)
+    for _ in range(3):
+        assert submit(cluster, slot_type="H100").status == 201
+    agents = call(cluster.app, "GET", f"{V1}/agents", token=TOKENS[Role.ADMIN]).json["items"]
+    held = {agent["id"]: [slot["allocation"] for slot in agent["slots"]] for agent in agents}
+    assert held == {"a": [None, None], "b": ["1.1", "2.1"]}

@@ -99,6 +99,14 @@ def check_agent_user(user: AgentUser) -> None:
         )
 
 
+def only_user() -> str:
+    """Return the only user that this agent's process can start trials as, as `UID:GID`.
+
+    Return "" for an agent that runs as root and so can start trials as any user.
+    """
+    return "" if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}"
+
+
 def set_agent_user(directory: AllocationDirectory, spec: Mapping[str, Any]) -> None:
     """Make the spec's user the owner of the trial's files. Do nothing without a user.
 

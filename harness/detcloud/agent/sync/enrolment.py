@@ -38,6 +38,8 @@ class AgentIdentity:
     """The id of the work directory, by which the cluster tells a restart from a second agent."""
     code: str = ""
     """The SHA-256 of the archive of the agent's code. "" if the agent does not update itself."""
+    only_user: str = ""
+    """The only user that the agent can run trials as, as `UID:GID`. "": any user."""
 
 
 @dataclass(frozen=True, slots=True)

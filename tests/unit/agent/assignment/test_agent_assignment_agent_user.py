@@ -14,6 +14,7 @@ from detcloud.agent.assignment.agent_user import (
     AgentUserUnavailable,
     check_agent_user,
     find_machine_user,
+    only_user,
     read_agent_user,
     set_agent_user,
 )
@@ -136,3 +137,11 @@ def test_folder_of_an_experiment_is_never_opened(tmp_path: Path) -> None:
     prepare_checkpoint_folder(tmp_path, assignment(tmp_path, agent_user=ADA, config=config))
     assert list(tmp_path.iterdir()) == []
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+def test_agent_without_root_reports_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("os.getegid", lambda: 1001)
+    assert only_user() == "1000:1001"
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert only_user() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,13 @@ def test_present_address_is_sent(tmp_path: Path) -> None:
     made.send()
     assert not made.has_moved()
     assert [body["address"] for body in cluster.bodies] == ["10.0.0.1", "10.0.0.7"]
+
+
+def test_enrolment_names_the_only_user_of_trials(tmp_path: Path) -> None:
+    cluster = Cluster("join")
+    made = EnrolmentSender(
+        "http://x", "join", replace(IDENTITY, only_user="1000:1000"), cluster.open
+    )
+    made.credential = Credential(tmp_path / "credential.json", None, lambda: 0)
+    made.send()
+    assert cluster.bodies[0]["only_user"] == "1000:1000"
