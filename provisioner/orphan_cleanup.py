@@ -18,6 +18,7 @@ from provisioner.clouds.provider import (
     CloudError,
     CloudFactory,
     CloudInstance,
+    ConfigurationError,
     terminate_in_batches,
 )
 from provisioner.model import InstanceStatus
@@ -42,6 +43,8 @@ class OrphanCleaner:
         self._cloud_factory = cloud_factory
         self._cluster = cluster
         self._clock = clock
+        self._unusable: set[str] = set()
+        """The locations without a usable cloud, which were logged."""
 
     def terminate_orphans(self) -> list[str]:
         """Ask the clouds to end the orphaned instances at all locations; return the instances' ids.
@@ -49,8 +52,9 @@ class OrphanCleaner:
         An orphan has neither a row nor the stored record of an open launch, and is older than
         GRACE_MS. Log each id. Log and skip a location whose cloud request fails or whose settings
         are unusable; instances that were ended there before the error are left out of the result.
-        The state table is only read. Return [] without orphans. The caller repeats this every
-        ORPHAN_CLEANUP_PERIOD_MS: an instance that still lives is then requested again.
+        A location whose cloud was removed from the cluster is logged once. The state table is only
+        read. Return [] without orphans. The caller repeats this every ORPHAN_CLEANUP_PERIOD_MS: an
+        instance that still lives is then requested again.
 
         Raises:
             TableError: the state table fails. The orphans of earlier locations have been requested.
@@ -61,9 +65,15 @@ class OrphanCleaner:
                 cloud = self._cloud_factory(decode_settings(row.body.decode()))
                 ids = self._orphan_ids(cloud.list_instances(self._cluster))
                 terminate_in_batches(cloud, ids)
-            except (CloudError, SettingsInvalid) as error:
+            except (ConfigurationError, SettingsInvalid) as error:
+                if row.key.sort not in self._unusable:
+                    log.warning("orphans of %s cannot be found: %s", row.key.sort, error)
+                self._unusable.add(row.key.sort)
+                continue
+            except CloudError as error:
                 log.warning("the orphan cleanup of %s was cut short: %s", row.key.sort, error)
                 continue
+            self._unusable.discard(row.key.sort)
             for name in ids:
                 log.warning("terminated orphaned instance %s", name)
             ended += ids

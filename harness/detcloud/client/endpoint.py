@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcloud.client.home import HOME_VARIABLE, Home
+from detcloud.client.home import Home
 from detcloud.shared.address_list import split_addresses
 from detcloud.shared.connections import origin
 from detcloud.shared.errors import DetcloudError, InvalidValue
@@ -33,8 +33,9 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
     """Return the cluster to use. None if no cluster is configured and the embedded one is not
     running.
 
-    The first that exists is used: `url`, `DETCLOUD_URL`, the embedded cluster of an explicit
-    `DETCLOUD_HOME`, `~/.detcloud/credentials.json`, the embedded cluster of `~/.detcloud`.
+    The first that exists is used: `url`, `DETCLOUD_URL`, the cluster of `credentials.json` in the
+    data folder, the embedded cluster of the data folder. `DETCLOUD_HOME` names the data folder, by
+    default `~/.detcloud`.
 
     A token is only used with the address that it belongs to. `DETCLOUD_TOKEN` belongs to `url` or
     `DETCLOUD_URL`. Without it, the stored token or the embedded cluster's token is used if its
@@ -48,8 +49,7 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
     home = Home.from_environment()
     if requested is not None:
         return Endpoint(requested, _token_for(requested, home))
-    stored = None if os.environ.get(HOME_VARIABLE) else _stored_endpoint()
-    return stored or _embedded_endpoint(home)
+    return _read_endpoint(_credentials_path()) or _embedded_endpoint(home)
 
 
 def configured_url(url: str | None = None) -> str | None:
@@ -70,15 +70,14 @@ def configured_url(url: str | None = None) -> str | None:
 def is_configured(url: str | None = None) -> bool:
     """Return whether the user chose a cluster, so that no embedded cluster may be started instead.
 
-    That is: `url` or `DETCLOUD_URL` is set, or credentials are stored and `DETCLOUD_HOME` is not
-    set.
+    That is: `url` or `DETCLOUD_URL` is set, or the data folder has credentials.
 
     Raises:
         DetcloudError: the address is not http or https, or the credentials file cannot be read.
     """
     if _requested_url(url) is not None:
         return True
-    return not os.environ.get(HOME_VARIABLE) and _stored_endpoint() is not None
+    return _read_endpoint(_credentials_path()) is not None
 
 
 def pin_known_server(url: str) -> None:
@@ -103,17 +102,17 @@ def _pin_unpinned_server(url: str) -> None:
         except InvalidValue as error:
             raise DetcloudError(f"{PIN_VARIABLE}: {error}") from None
         return
-    stored = _stored_endpoint()
-    if stored is None or stored.pin is None:
-        return
-    if origin(url) in map(origin, split_addresses(stored.url)):
-        pin_server(url, stored.pin)
+    for stored in _stored_endpoints():
+        if stored.pin and origin(url) in map(origin, split_addresses(stored.url)):
+            pin_server(url, stored.pin)
+            return
 
 
 def store_credentials(url: str, token: str, pin: str | None = None) -> Path:
     """Write an address and a token to the credentials file, and return the path of the file.
 
-    An existing file is replaced. Later commands use this cluster by default.
+    The file is in the data folder. An existing file is replaced. Later commands use this cluster by
+    default.
 
     Args:
         url: the address.
@@ -161,14 +160,14 @@ def _requested_url(url: str | None) -> str | None:
     return url
 
 
-def _credentials_path() -> Path:
-    return Path.home() / ".detcloud" / "credentials.json"
+def _credentials_path(home: Home | None = None) -> Path:
+    return (home or Home.from_environment()).folder / "credentials.json"
 
 
 def _token_for(url: str, home: Home) -> str:
     if token := os.environ.get(TOKEN_VARIABLE, "").strip():
         return token
-    for known in (_stored_endpoint(), _embedded_endpoint(home)):
+    for known in (*_stored_endpoints(), _embedded_endpoint(home)):
         if known is not None and known.url.rstrip("/") == url.rstrip("/"):
             return known.token
     raise DetcloudError(
@@ -177,8 +176,15 @@ def _token_for(url: str, home: Home) -> str:
     )
 
 
-def _stored_endpoint() -> Endpoint | None:
-    path = _credentials_path()
+def _stored_endpoints() -> list[Endpoint]:
+    """Return the clusters of all credentials files: of the data folder, and of `~/.detcloud`."""
+    paths = dict.fromkeys((_credentials_path(), _credentials_path(Home.of_user())))
+    found = [_read_endpoint(path) for path in paths]
+    return [endpoint for endpoint in found if endpoint is not None]
+
+
+def _read_endpoint(path: Path) -> Endpoint | None:
+    """Return the cluster of a credentials file. None if the file does not exist."""
     try:
         fields = json.loads(path.read_text("utf-8"))
         pin = fields.get("pin")

@@ -42,7 +42,12 @@ class Home:
     def from_environment(cls) -> Home:
         """Return the folder that DETCLOUD_HOME names, or `~/.detcloud` without this variable."""
         chosen = os.environ.get(HOME_VARIABLE)
-        return cls(Path(chosen).expanduser().absolute() if chosen else Path.home() / ".detcloud")
+        return cls(Path(chosen).expanduser().absolute()) if chosen else cls.of_user()
+
+    @classmethod
+    def of_user(cls) -> Home:
+        """Return the folder `~/.detcloud`."""
+        return cls(Path.home() / ".detcloud")
 
     @property
     def log(self) -> Path:

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from detcloud import Client, DetcloudError
+from detcloud.client import endpoint as endpoint_module
 from detcloud.client.connection import NoCluster
-from detcloud.client.endpoint import Endpoint, find_endpoint, is_configured
+from detcloud.client.endpoint import (
+    Endpoint,
+    find_endpoint,
+    is_configured,
+    remove_credentials,
+)
 from detcloud.client.home import Home
 
 
@@ -94,6 +100,23 @@ def test_detcloud_home_overrides_stored_credentials(
         endpoint = find_endpoint()
     assert endpoint is not None
     assert endpoint.url == "http://here"
+    # A named cluster still gets the token that the user stored for the cluster.
+    assert find_endpoint("http://stored") == Endpoint("http://stored", "stored-token")
+
+
+def test_token_is_stored_where_the_next_command_reads(
+    monkeypatch: pytest.MonkeyPatch, own_home: Path, tmp_path: Path
+) -> None:
+    store_credentials(own_home, "http://stored")
+    monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
+    path = endpoint_module.store_credentials("http://lab", "lab-token")
+    assert path == tmp_path / "data/credentials.json"
+    assert find_endpoint() == Endpoint("http://lab", "lab-token")
+    assert is_configured()
+    assert remove_credentials()
+    assert find_endpoint() is None
+    monkeypatch.delenv("DETCLOUD_HOME")
+    assert find_endpoint() == Endpoint("http://stored", "stored-token")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"url": "http://x"}', '"text"'])

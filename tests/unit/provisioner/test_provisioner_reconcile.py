@@ -16,9 +16,10 @@ from control_plane.fleet.records import (
 from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
 from control_plane.state.table import Delete, Expect, Key, Put, Unavailable, Write
 from provisioner.clouds.fake.provider import FakeRules
-from provisioner.clouds.provider import ConfigurationError, ThrottlingError
+from provisioner.clouds.provider import CloudProvider, ConfigurationError, ThrottlingError
 from provisioner.ledger import Ledger
 from provisioner.model import PassResult, ProvisionerSettings
+from provisioner.orphan_cleanup import OrphanCleaner
 from provisioner.pools import PoolsFailed
 from provisioner.reconcile import PASS_MS, Reconciler
 from provisioner.settings import SettingsInvalid
@@ -421,6 +422,19 @@ class TestOrphanCleanup:
         simulation.cloud.launch(IntentRow(intent, cluster, POOL, ON_DEMAND, 1, "t", 0))
         simulation.run(300)
         assert len(list(simulation.cloud.live_machines())) == 2
+
+    def test_removed_cloud_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        simulation = _make_fleet(work=1)
+        simulation.run(10)
+
+        def refuse(_settings: ProvisionerSettings) -> CloudProvider:
+            raise ConfigurationError("this cluster has no provider fake")
+
+        cleaner = OrphanCleaner(simulation.table, refuse, "c", lambda: simulation.now_ms)
+        assert [cleaner.terminate_orphans() for _ in range(3)] == [[]] * 3
+        assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+            "this cluster has no provider fake"
+        ]
 
 
 def test_failed_pool_is_named_and_other_pools_run() -> None:

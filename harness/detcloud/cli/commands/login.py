@@ -55,8 +55,8 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 
 def log_in(arguments: Namespace) -> int:
-    """Store a token and the cluster's address in ~/.detcloud/credentials.json, if the cluster
-    accepts the token. Return 0.
+    """Store a token and the cluster's address in `credentials.json` of the data folder, if the
+    cluster accepts the token. Return 0.
 
     The address is the argument, `--url`, or the configured cluster. The token is the argument, a
     line of stdin for `-`, or DETCLOUD_TOKEN; otherwise a terminal prompts for the token. With

@@ -36,8 +36,9 @@ def add_logout_arguments(parser: ArgumentParser) -> None:
 
 
 def log_out(arguments: Namespace) -> int:
-    """Delete ~/.detcloud/credentials.json, print whether a token was stored, and return 0. The
-    token stays valid on the cluster.
+    """Delete `credentials.json` of the data folder, and print whether a token was stored.
+
+    Return 0. The token stays valid on the cluster.
 
     Raises:
         OSError: the file cannot be deleted.

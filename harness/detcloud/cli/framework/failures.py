@@ -15,7 +15,7 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable, WayClosed, detail_text
 
 HINTS = {
-    "unauthenticated": "check DETCLOUD_TOKEN, or the token in ~/.detcloud/credentials.json",
+    "unauthenticated": "check DETCLOUD_TOKEN, or sign in again with `detcloud login`",
     "forbidden": "ask an administrator of the cluster for the role",
     "not_found": "`detcloud list`, `detcloud trial list EXPERIMENT` and "
     "`detcloud checkpoint list EXPERIMENT` show what exists",
