@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from detcloud.client import Client
 from detcloud.shared.processes import Process, is_alive, read_process
 from tests.end_to_end.home_guard import mentions, pids
+from tests.own_ports import record_own_port
 from tests.patience import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +161,7 @@ def start_cluster(folder: Path, slots: int, pools: str = "", **variables: str) -
     `pools` is the text of the cluster's configuration, and `variables` are environment variables.
     """
     one = Laptop(folder / "home", **variables)
+    record_own_port(one.home)
     words: list[object] = ["up", "--slots", slots]
     if pools:
         (folder / "pools.yaml").write_text(pools)

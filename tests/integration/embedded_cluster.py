@@ -13,6 +13,7 @@ from typing import Any
 
 from detcloud.client import Client
 from detcloud.shared.processes import list_descendants
+from tests.own_ports import record_own_port
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,7 @@ class EmbeddedCluster:
 
     def start(self, slots: int = 2) -> Client:
         """Start the server; return a client after the server and the agent are recorded."""
+        record_own_port(self.home)
         self.process = subprocess.Popen(
             [*self.command(), "--slots", str(slots)],
             env=self.environment(),

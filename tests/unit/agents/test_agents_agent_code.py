@@ -43,6 +43,9 @@ def test_agent_runs_from_archive_without_other_packages(tmp_path: Path) -> None:
 
 
 def test_equal_code_gives_equal_archives() -> None:
-    first = agent_code()
+    # Installed packages may have changed since an earlier test, for example the authorities of
+    # certifi. Digests are compared, because pytest takes an hour to compare different archives.
     agent_code.cache_clear()
-    assert agent_code() == first
+    first = agent_code().sha256
+    agent_code.cache_clear()
+    assert agent_code().sha256 == first
