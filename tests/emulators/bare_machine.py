@@ -127,7 +127,7 @@ class BareMachine:
     def run(self, command: str, code: int = 0) -> str:
         """Run a shell command as root, and return stdout and stderr. Check the exit code."""
         done = subprocess.run(
-            self._entered(command),
+            self._inner_command(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -140,7 +140,7 @@ class BareMachine:
 
     def start_on_terminal(self, command: str) -> Terminal:
         """Start a shell command as root on a new terminal."""
-        return Terminal(self._entered(f"exec setsid -c {command}"))
+        return Terminal(self._inner_command(f"exec setsid -c {command}"))
 
     def listing(self) -> set[str]:
         """Return the files of /etc, /opt and /var/lib, without backups of the users' files."""
@@ -165,7 +165,7 @@ class BareMachine:
         pid = self._init()
         return pid is not None and b"os.wait" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
-    def _entered(self, command: str) -> list[str]:
+    def _inner_command(self, command: str) -> list[str]:
         spaces = ["--mount", "--uts", "--net", "--pid", "--wd=/"]
         words = [
             "env",
