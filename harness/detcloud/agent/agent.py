@@ -128,6 +128,7 @@ class Agent:
             if self._alive is not None and self._has_work():
                 self._alive.refresh()
             self._look_for_notice()
+            self._session.cut_moved_call()
             if self._node.health is not None:
                 self._node.health.poll()
             if self._node.people is not None:

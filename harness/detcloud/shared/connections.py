@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from detcloud.shared.proxies import find_proxy
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from socket import socket
     from typing import Any
 
 
@@ -76,18 +78,28 @@ class Connections:
         """
         import socket
 
-        with self._lock:
-            sockets = [connection.sock for connection in self._busy]
-        for sock in sockets:
-            if sock is not None:
-                # An SSL socket's own shutdown() would remove state that the reader still uses.
-                with contextlib.suppress(OSError):
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        for sock in self._busy_sockets():
+            # An SSL socket's own shutdown() would remove state that the reader still uses.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def have_moved(self) -> bool:
+        """Whether a busy connection has a local address that no interface of this machine has.
+
+        An answer to a lost address cannot arrive, and the operating system reports no error.
+        """
+        return not all(_has_local_address(sock) for sock in self._busy_sockets())
 
     def close(self) -> None:
         """Close all idle connections. Busy connections stay open. New requests are possible."""
         while (connection := self._pop_idle()) is not None:
             connection.close()
+
+    def _busy_sockets(self) -> list[socket]:
+        """Return the sockets of the busy connections that are open."""
+        with self._lock:
+            sockets = [connection.sock for connection in self._busy]
+        return [sock for sock in sockets if sock is not None]
 
     def _pop_idle(self) -> HTTPConnection | None:
         with self._lock:
@@ -183,3 +195,20 @@ def is_readable(descriptor: int, seconds: float = 0) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(seconds * 1000))
+
+
+def _has_local_address(sock: socket) -> bool:
+    """Return whether an interface of this machine has the local address of a connection.
+
+    True if the question has no answer, for example because another thread closes the connection.
+    No packet is sent.
+    """
+    import socket as sockets
+
+    try:
+        host, _, *scope = sock.getsockname()
+        with sockets.socket(sock.family, sockets.SOCK_DGRAM) as probe:
+            probe.bind((host, 0, *scope))
+    except (OSError, ValueError) as error:
+        return getattr(error, "errno", None) != errno.EADDRNOTAVAIL
+    return True

@@ -290,6 +290,11 @@ class Transport:
         self._interruptions += 1
         self._servers.interrupt()
 
+    def interrupt_if_moved(self) -> None:
+        """Interrupt if the connection of a request has an address that this machine has lost."""
+        if self._servers.have_moved():
+            self.interrupt()
+
     def close(self) -> None:
         """Close the idle connections. A later request opens a new connection.
 

@@ -91,6 +91,10 @@ class ServerList:
         for server in self._servers:
             server.interrupt()
 
+    def have_moved(self) -> bool:
+        """Whether a busy connection has a local address that this machine has lost."""
+        return any(server.have_moved() for server in self._servers)
+
     def close(self) -> None:
         """Close all idle connections."""
         for server in self._servers:

@@ -63,6 +63,9 @@ class RefusedSession:
     def run(self) -> None:
         pass
 
+    def cut_moved_call(self) -> None:
+        pass
+
 
 def test_reports_are_sent_while_the_disk_is_full(
     tmp_path: Path, directory: AllocationDirectory
@@ -130,6 +133,9 @@ class OpenSession:
     tunnels = None
 
     def run(self) -> None:
+        pass
+
+    def cut_moved_call(self) -> None:
         pass
 
 

@@ -115,6 +115,14 @@ class Session:
         """The agent's current token for requests to the cluster. None before the enrolment."""
         return self._client.token
 
+    def cut_moved_call(self) -> None:
+        """Cut off the present call if this machine has lost the address of the connection.
+
+        The call then fails, and the session enrols with the new address. Otherwise a call that the
+        cluster holds would fail after the lease.
+        """
+        self._client.interrupt_if_moved()
+
     def use_machine(
         self, credential: Credential | None, find_address: Callable[[], str] | None
     ) -> None:
