@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -306,8 +307,7 @@ def _apptainer_runtime(
     runtime = "--container-runtime apptainer"
     for option in ("container_user", "container_memory_mib"):
         if getattr(options, option):
-            name = f"--{option.replace('_', '-')}"
-            raise ConfigurationError(f"{runtime}: {name} has no effect with Apptainer; remove it")
+            raise ConfigurationError(f"{runtime}: remove --{option.replace('_', '-')}")
     try:
         program, version = find_program()
     except ApptainerUnusable as error:
@@ -316,15 +316,8 @@ def _apptainer_runtime(
         ) from error
     write_log_line(f"trials run in containers of Apptainer {version}")
     allowed = None if options.allow_mount is None else tuple(options.allow_mount)
-    rules = ContainerRules(
-        work,
-        options.name,
-        os.getuid(),
-        os.getgid(),
-        allowed,
-        authorities=authorities,
-        runtime="apptainer",
-    )
+    rules = ContainerRules(work, options.name, os.getuid(), os.getgid(), allowed)
+    rules = replace(rules, authorities=authorities, runtime="apptainer")
     return ApptainerRuntime(program, rules)
 
 
