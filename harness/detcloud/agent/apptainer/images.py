@@ -72,7 +72,7 @@ class SifStore:
         if name.startswith("/"):
             raise EngineError(400, f"the file {name} does not exist on this machine")
         self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        with self._locked(path):
+        with self._hold_lock(path):
             new = path.with_suffix(".new")
             self._run_pull(name, new, self._pull_environment(login), on_event)
             new.chmod(0o644)
@@ -86,7 +86,7 @@ class SifStore:
             write_atomically(path.with_suffix(".json"), record)
 
     @contextlib.contextmanager
-    def _locked(self, path: Path) -> Iterator[None]:
+    def _hold_lock(self, path: Path) -> Iterator[None]:
         with path.with_suffix(".lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
