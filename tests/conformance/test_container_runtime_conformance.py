@@ -74,7 +74,7 @@ class TestPodman(ContainerRuntimeContract):
 
 @pytest.mark.nightly
 class TestApptainer(ContainerRuntimeContract):
-    """Trials in containers of the installed Apptainer. Declared packages fail (docs/lab.md)."""
+    """Trials in containers of the installed Apptainer."""
 
     @pytest.fixture
     def open_node(self, tmp_path: Path, apptainer: Apptainer) -> Iterator[OpenNode]:

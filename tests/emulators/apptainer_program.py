@@ -46,7 +46,7 @@ def apptainer_program() -> Iterator[Apptainer]:
         for name in FILES:
             (image / name).touch()
         built = Path(folder, "built")
-        build = [program, "build", "--sandbox", built, image]
+        build: list[str | Path] = [program, "build", "--sandbox", built, image]
         subprocess.run(build, check=True, capture_output=True)
         path = f"{Path(sys.prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin"
         script = built / ".singularity.d/env/10-docker2singularity.sh"

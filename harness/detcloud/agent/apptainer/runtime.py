@@ -123,14 +123,16 @@ class ApptainerRuntime(ProcessRuntime):
         return [*words, *enter_overlay(directory), PYTHON, "-P", "-m", module]
 
     def _mounts(self, assignment: Assignment, own_folders: Sequence[Path]) -> list[dict[str, Any]]:
-        """Return the mounts and devices of a trial. The home has an option of its own."""
-        home = str(assignment.directory.home)
+        """Return the mounts and devices of a trial.
+
+        The home is a mount: with --contain, the option --home leads to an empty folder.
+        """
         mounts = trial_mounts(assignment, self._rules, own_folders)
         devices = [
             {"Source": device["PathOnHost"], "Target": device["PathInContainer"]}
             for device in trial_devices(assignment, self._rules)
         ]
-        return [*(mount for mount in mounts if mount["Target"] != home), *devices]
+        return [*mounts, *devices]
 
     def _obtain_image(
         self, assignment: Assignment, name: str, is_needed: Callable[[], bool]
