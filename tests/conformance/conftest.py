@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.emulators.apptainer_program import Apptainer, apptainer_program
 from tests.emulators.docker_engine import DockerEngine, docker_engine
 from tests.emulators.hadoop import Hadoop, hadoop
 from tests.emulators.podman_engine import podman_engine
@@ -29,6 +30,12 @@ def engine() -> Iterator[DockerEngine]:
 def podman() -> Iterator[DockerEngine]:
     with podman_engine() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def apptainer() -> Iterator[Apptainer]:
+    with apptainer_program() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

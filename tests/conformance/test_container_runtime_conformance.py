@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.apptainer.runtime import ApptainerRuntime
+from detcloud.agent.docker.container import ContainerRules
 from detcloud.agent.docker.launch import container_name
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import ContainerRuntime
 from tests.conformance.container_runtime import ContainerRuntimeContract, OpenNode
+from tests.emulators.apptainer_program import Apptainer
 from tests.emulators.docker_engine import DockerEngine
 from tests.integration.docker_node import container_spec, docker_runtime
 from tests.integration.trial_node import TrialNode, opened
@@ -32,11 +35,7 @@ class TestProcesses(ContainerRuntimeContract):
 
     @pytest.fixture
     def stop_from_outside(self) -> Callable[[Allocation], None]:
-        def stop(trial: Allocation) -> None:
-            process = json.loads((trial.directory.agent / "process.json").read_bytes())
-            os.kill(process["supervisor"], signal.SIGTERM)
-
-        return stop
+        return stop_supervisor
 
 
 class TestDocker(ContainerRuntimeContract):
@@ -71,6 +70,29 @@ class TestPodman(ContainerRuntimeContract):
             podman.api.signal_container(container_name(trial.directory.agent), signal.SIGTERM)
 
         return stop
+
+
+@pytest.mark.nightly
+class TestApptainer(ContainerRuntimeContract):
+    """Trials in containers of the installed Apptainer."""
+
+    @pytest.fixture
+    def open_node(self, tmp_path: Path, apptainer: Apptainer) -> Iterator[OpenNode]:
+        rules = ContainerRules(tmp_path, "node", os.getuid(), os.getgid(), runtime="apptainer")
+        yield from nodes(
+            tmp_path,
+            lambda: ApptainerRuntime(str(apptainer.program), rules),
+            container_spec(str(apptainer.image)),
+        )
+
+    @pytest.fixture
+    def stop_from_outside(self) -> Callable[[Allocation], None]:
+        return stop_supervisor
+
+
+def stop_supervisor(trial: Allocation) -> None:
+    process = json.loads((trial.directory.agent / "process.json").read_bytes())
+    os.kill(process["supervisor"], signal.SIGTERM)
 
 
 def nodes(folder: Path, runtime: Any, spec: dict[str, Any]) -> Iterator[OpenNode]:

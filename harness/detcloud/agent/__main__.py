@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -290,7 +291,34 @@ def _container_runtime(
     if options.container_runtime == "process":
         fork_server = None if options.plain_starts else _fork_server(work, slots)
         return ProcessRuntime(fork_server, work / DEFAULT_FOLDER)
+    if options.container_runtime == "apptainer":
+        return _apptainer_runtime(options, work, authorities)
     return _engine_runtime(options, work, authorities)
+
+
+def _apptainer_runtime(
+    options: argparse.Namespace, work: Path, authorities: Path | None
+) -> ContainerRuntime:
+    """Return the runtime of Apptainer. Raise ConfigurationError without a usable program."""
+    from detcloud.agent.apptainer.program import ApptainerUnusable, find_program
+    from detcloud.agent.apptainer.runtime import ApptainerRuntime
+    from detcloud.agent.docker.container import ContainerRules
+
+    runtime = "--container-runtime apptainer"
+    for option in ("container_user", "container_memory_mib"):
+        if getattr(options, option):
+            raise ConfigurationError(f"{runtime}: remove --{option.replace('_', '-')}")
+    try:
+        program, version = find_program()
+    except ApptainerUnusable as error:
+        raise ConfigurationError(
+            f"{runtime}: {error}, or run trials with --container-runtime process"
+        ) from error
+    write_log_line(f"trials run in containers of Apptainer {version}")
+    allowed = None if options.allow_mount is None else tuple(options.allow_mount)
+    rules = ContainerRules(work, options.name, os.getuid(), os.getgid(), allowed)
+    rules = replace(rules, authorities=authorities, runtime="apptainer")
+    return ApptainerRuntime(program, rules)
 
 
 def _engine_runtime(
@@ -382,7 +410,8 @@ def _keep_numbers(slots: Sequence[Slot], work: Path) -> list[Slot]:
 def _recorded_runtime(launch: Path) -> str:
     """Return the name of the runtime that wrote a launch's record. Older records name none."""
     if launch.name == RUNTIMES["process"]:
-        return "process"
+        container = (read_json_object(launch) or {}).get("container") or {}
+        return str(container.get("runtime", "process"))
     return str((read_json_object(launch) or {}).get("runtime", "docker"))
 
 

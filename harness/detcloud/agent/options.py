@@ -28,6 +28,7 @@ URL_HELP = (
 # The file in which each runtime records a launch, by the runtime's name. The records of containers
 # also name the runtime.
 RUNTIMES = {"process": "launch.json", "docker": "container.json", "podman": "container.json"}
+RUNTIMES["apptainer"] = RUNTIMES["process"]
 
 
 def parse_options() -> argparse.Namespace:
@@ -206,22 +207,22 @@ def _add_container_options(parser: argparse.ArgumentParser) -> None:
         choices=RUNTIMES,
         default=os.environ.get(CONTAINER_RUNTIME) or "process",
         help="how trials run: as processes of this machine, or in containers of their images, with "
-        "Docker or Podman, each with or without root; also "
+        "Docker or Podman, each with or without root, or with Apptainer; also "
         f"{CONTAINER_RUNTIME}=docker (default %(default)s)",
     )
-    group = parser.add_argument_group("with --container-runtime docker or podman")
+    group = parser.add_argument_group("with --container-runtime docker, podman or apptainer")
     group.add_argument(
         "--container-user",
         type=_parse_user,
         metavar="UID:GID",
         help="the user that trials without an agent user run as (default: this agent's user, and "
-        "1000:1000 where that is root)",
+        "1000:1000 where that is root; not with apptainer)",
     )
     group.add_argument(
         "--container-memory-mib",
         type=_parse_mebibytes,
         metavar="MIB",
-        help="limit on each trial's memory (default: none)",
+        help="limit on each trial's memory (default: none; not with apptainer)",
     )
     group.add_argument(
         "--allow-mount",

@@ -40,6 +40,8 @@ LAUNCHER_NAMES = (
     b"orterun",
     b"prterun",
 )
+# The command line of Apptainer above the program in a container: the prefix, and the image.
+CONTAINER_PARENT = b"Apptainer runtime parent"
 LAUNCHER_MODULES = (
     b"torch.distributed.",
     b"detcloud.launch.",
@@ -103,6 +105,8 @@ class ProcessTable:
     def _is_launcher(self, pid: int) -> bool:
         """Return whether the command line names a launcher of detcloud or another package."""
         words = self._command(pid).split(b"\0")[:LAUNCHER_WORDS_MAX]
+        if words[0].startswith(CONTAINER_PARENT):
+            return True
         names = [word.rpartition(b"/")[2] for word in words]
         if any(name in LAUNCHER_NAMES for name in names[:2]):
             return True

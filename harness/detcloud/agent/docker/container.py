@@ -98,10 +98,11 @@ def container_body(
     shm_bytes = resources.get("shm_size")
     host = {
         "NetworkMode": "host",
-        "Mounts": _mounts(assignment, rules, own_folders),
+        "Mounts": trial_mounts(
+            assignment, rules, [assignment.directory.log, *own_folders, Path(records)]
+        ),
         "Devices": [
-            *(_device(device, rules) for device in resources.get("devices") or ()),
-            *_fabric_adapters(assignment, rules),
+            *trial_devices(assignment, rules),
             *amd_device_entries(assignment.slots),
         ],
         "GroupAdd": [
@@ -158,12 +159,26 @@ def _labels(assignment: Assignment, rules: ContainerRules) -> dict[str, str]:
     return {LABEL + name: value for name, value in values.items()}
 
 
-def _mounts(
-    assignment: Assignment, rules: ContainerRules, own_folders: Sequence[Path]
+def trial_devices(assignment: Assignment, rules: ContainerRules) -> list[dict[str, str]]:
+    """Return the configured devices and the RDMA adapters, as device entries of the engine's API.
+
+    Raise LaunchImpossible if a device is not allowed or does not exist.
+    """
+    devices = assignment.section("resources").get("devices") or ()
+    return [*(_device(device, rules) for device in devices), *_fabric_adapters(assignment, rules)]
+
+
+def trial_mounts(
+    assignment: Assignment, rules: ContainerRules, own_paths: Sequence[Path]
 ) -> list[dict[str, Any]]:
+    """Return the mounts of a trial's container, in the form of the engine's API.
+
+    `own_paths` are the agent's further files and folders, mounted at the same paths. Raise
+    LaunchImpossible if a configured mount is not allowed, does not exist or conflicts.
+    """
     directory = assignment.directory
-    paths = (directory.out, directory.code, directory.home, directory.log, *own_folders)
-    mounts = [_bind_at_same_path(path) for path in (*paths, directory.agent / RECORDS)]
+    paths = (directory.out, directory.code, directory.home, *own_paths)
+    mounts = [_bind_at_same_path(path) for path in paths]
     mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if rules.authorities is not None:

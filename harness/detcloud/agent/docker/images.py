@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable, split_reference
@@ -24,7 +24,6 @@ from detcloud.shared.registries import (
 )
 
 if TYPE_CHECKING:
-    from detcloud.agent.docker.engine import EngineClient
     from detcloud.agent.runtime import LoginIssuer
 
 ATTEMPTS_MAX = 4
@@ -98,6 +97,19 @@ class Image:
     """The seconds that the pull took, as text. "" without a pull."""
 
 
+class ImageStore(Protocol):
+    """The images of a machine, see EngineClient for the meaning of the methods."""
+
+    def find_image(self, name: str) -> dict[str, Any] | None: ...
+
+    def pull_image(
+        self,
+        name: str,
+        login: Mapping[str, str] | None,
+        on_event: Callable[[Mapping[str, Any]], None],
+    ) -> None: ...
+
+
 def image_request(
     name: str,
     environment: Mapping[str, Any],
@@ -126,7 +138,7 @@ def image_request(
 
 
 def obtain_image(
-    engine: EngineClient,
+    engine: ImageStore,
     request: ImageRequest,
     is_needed: Callable[[], bool],
     write_notice: Callable[[str], None],
@@ -249,7 +261,7 @@ class PullProgress:
 
 
 def _find_or_pull(
-    engine: EngineClient,
+    engine: ImageStore,
     request: ImageRequest,
     is_needed: Callable[[], bool],
     write_notice: Callable[[str], None],

@@ -136,7 +136,7 @@ class DockerRuntime:
             OSError: a file cannot be written.
         """
         directory = assignment.directory
-        name = _image_name(assignment)
+        name = image_name(assignment)
         notices = container_notices(assignment.config, name, device=assignment.device)
         directory.write_notices([*notices, *assignment.slot_notices()])
         kernels = kernel_folder(assignment, name)
@@ -178,7 +178,7 @@ class DockerRuntime:
         if mount is not None:
             make_owned_folder(Path(mount.host_path), directory.owner)
         return Launch(
-            _stages(assignment),
+            container_stages(assignment, directory.agent / RECORDS),
             environment,
             str(directory.code),
             str(directory.log),
@@ -422,9 +422,11 @@ def _may_raise_limits() -> bool:
     return bool(int(fields.get("CapBnd", "0").strip(), 16) >> CAP_SYS_RESOURCE & 1)
 
 
-def _stages(assignment: Assignment) -> list[tuple[str, list[str]]]:
-    """Return the stages of a container. Declared packages are installed first, in the container."""
-    records = assignment.directory.agent / RECORDS
+def container_stages(assignment: Assignment, records: Path) -> list[tuple[str, list[str]]]:
+    """Return the stages of a container. Declared packages are installed first, in the container.
+
+    `records` is the folder in which the hook's shell creates PASSED_FILE.
+    """
     if not assignment.packages:
         return assignment.stages(PYTHON, records)
     overlay = str(assignment.directory.overlay)
@@ -434,7 +436,8 @@ def _stages(assignment: Assignment) -> list[tuple[str, list[str]]]:
     return assignment.stages(python, records, install=install, enter=enter)
 
 
-def _image_name(assignment: Assignment) -> str:
+def image_name(assignment: Assignment) -> str:
+    """Return the image for the trial's slots. Raise LaunchImpossible if none is set."""
     images = assignment.spec.get("image")
     # Containers on a Mac cannot use the GPU.
     device = "cpu" if assignment.device == "mps" else assignment.device

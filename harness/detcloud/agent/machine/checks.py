@@ -133,7 +133,7 @@ def _has_nvidia_card() -> bool:
 def _check_runtime(runtime: str) -> Finding:
     """Check that the programs of the container runtime are installed."""
     if runtime == "process":
-        found = [name for name in ("docker", "podman") if shutil.which(name)]
+        found = [name for name in ("docker", "podman", "apptainer") if shutil.which(name)]
         more = f" ({' and '.join(found)} found)" if found else ""
         return Finding("runtime", "ok", f"trials run as processes{more}")
     if shutil.which(runtime) is None:

@@ -277,7 +277,7 @@ class ProcessRuntime:
         try:
             with program, (directory / "spawned.log").open("ab") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", module],
+                    self._module_command(directory, launch, module),
                     stdin=program.fileno(),
                     stdout=program.fileno(),
                     stderr=log,
@@ -293,6 +293,12 @@ class ProcessRuntime:
         process.returncode = 0
         self._spawned.add(process.pid)
         return served
+
+    def _module_command(
+        self, directory: Path, launch: Mapping[str, Any], module: str
+    ) -> Sequence[str]:
+        """Return the command that runs a module in a launch with the record `launch`."""
+        return [sys.executable, "-P", "-m", module]
 
     def remove(self, directory: Path) -> None:
         """Delete the runtime's state of a launch, and reap ended supervisors. The files stay."""

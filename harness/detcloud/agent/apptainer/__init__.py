@@ -1,0 +1,1 @@
+"""The runtime that runs trials in containers of Apptainer, which needs no service."""
