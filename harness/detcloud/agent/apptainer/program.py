@@ -1,4 +1,4 @@
-"""The program `apptainer`: its place, its variables and its command lines."""
+"""The place, the variables and the command lines of the program `apptainer`."""
 
 from __future__ import annotations
 
