@@ -136,7 +136,8 @@ def test_unknown_container_runtime_is_refused(
 ) -> None:
     monkeypatch.setenv("DETCLOUD_CONTAINER_RUNTIME", "lxc")
     assert agent.start().wait(PROCESS_SECONDS_MAX) == 2
-    expected = "DETCLOUD_CONTAINER_RUNTIME must be process, docker or podman, not 'lxc'"
+    runtimes = "process, docker, podman or apptainer"
+    expected = f"DETCLOUD_CONTAINER_RUNTIME must be {runtimes}, not 'lxc'"
     assert expected in agent.errors.read_text()
 
 
